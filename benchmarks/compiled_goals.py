@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from benchmarks import result_files
-from jbias.training import seed_axis
+from jbias.training import strategies
 
 GIB = 2**30
 Programs = Mapping[str, Mapping[str, Any]]  # Compiled programs of a target, by row.
@@ -84,7 +84,7 @@ def _auto(setting: str) -> Callable[[Programs], float]:
     def value(programs: Programs) -> float:
         cycles = [
             programs[f"{setting}/erm*10:{strategy}"]["cycles"]
-            for strategy in seed_axis.AUTO_CANDIDATES["tpu"]
+            for strategy in strategies.AUTO_CANDIDATES["tpu"]
         ]
         return min(cycles) / cycles[0]
 

@@ -34,9 +34,9 @@ from jbias.algos import base
 from jbias.evals import inference
 from jbias.models import folding
 from jbias.runtime import cuda_graphs, xla
-from jbias.training import input_pipeline, optim, seed_axis, stages
+from jbias.training import input_pipeline, optim, stages, strategies
 from jbias.training import step as train_step
-from jbias.training.tuning import gpu_time, memory, targets
+from jbias.training.tuning import gpu_time, memory_fit, targets
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
 ROOT = pathlib.Path(__file__).parents[1]
@@ -150,11 +150,11 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
     )
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(init, key, None)
-    strategy = seed_axis.resolve_strategy(row.strategy, devices)
+    strategy = strategies.resolve_strategy(row.strategy, devices)
     in_one_program = strategy.stacked or strategy.dispatch == "unrolled"
     step_shapes = stages.StepShapes(state, key, step_data, stored, algo.static(5, 10))
     count = row.seeds if in_one_program else 1
-    lowered = memory.lower_step(seed_step, strategy, step_shapes, devices, count)
+    lowered = memory_fit.lower_step(seed_step, strategy, step_shapes, devices, count)
     gradient_bytes = row.seeds * collectives.gradient_bytes(algo, state.params)
     times = 1 if in_one_program else row.seeds
     return RowProgram(lowered, times, gradient_bytes)

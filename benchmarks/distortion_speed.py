@@ -54,7 +54,7 @@ from jbias import build, data, errors
 from jbias import config as jc
 from jbias.configs import distortion
 from jbias.runtime import mesh
-from jbias.training import seed_axis
+from jbias.training import strategies
 
 EVALUATION = "evaluation"
 IMAGES = data.DATASETS["cifar10"].images
@@ -124,13 +124,13 @@ def _options() -> argparse.Namespace:
     add("--seeds", type=int, default=5, help="number of seeds (default: %(default)s)")
     add(
         "--strategy",
-        choices=("auto", *seed_axis.STRATEGIES),
+        choices=("auto", *strategies.STRATEGIES),
         default="auto",
         help="how the seeds of all methods train together (default: %(default)s)",
     )
     add(
         "--strategies",
-        type=_list_of(seed_axis.STRATEGIES),
+        type=_list_of(strategies.STRATEGIES),
         default=["looped", "unrolled", "vmapped", "unrolled_convolutions"],
         help="strategies to compare with --strategy on the first method, with commas"
         " (default: looped,unrolled,vmapped,unrolled_convolutions)",
@@ -219,7 +219,7 @@ def _measure_training(options: argparse.Namespace, report: Callable) -> None:
     configs = {name: _config(name, options) for name in options.methods}
     base, base_strategy = options.methods[0], options.strategy
     if base_strategy == "auto":
-        base_strategy = seed_axis.default_strategy(jax.default_backend())
+        base_strategy = strategies.default_strategy(jax.default_backend())
     variants, stages, devices = {}, {}, mesh.make(1)
     for name, config in configs.items():
         stages[name] = common.built(config, devices)

@@ -244,7 +244,7 @@ def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
     """
     from etils import epath
 
-    from jbias.runtime import lock
+    from jbias.runtime import workdir_lock
 
     line = f"jbias: {messages.one_line(error)}"
     event = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
@@ -255,7 +255,9 @@ def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
         with contextlib.suppress(OSError):
             for name, text in zip(console.LOG_FILES, (line, json_line)):
                 path = epath.Path(log_dir) / name
-                if path.exists() and not lock.is_held_elsewhere(path.parent / "lock"):
+                if path.exists() and not workdir_lock.is_held_elsewhere(
+                    path.parent / "lock"
+                ):
                     files.append(path, text)
                     files.flush(path)
     return code

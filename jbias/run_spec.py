@@ -70,7 +70,7 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "run.loading": ("gib", "threads", "workers"),
 }
 PRECISIONS = ("auto", "float32", "bfloat16")
-# Ways to train the seeds of a device (`training.seed_axis.STRATEGIES`); "auto": the fastest.
+# Ways to train the seeds of a device (`training.strategies.STRATEGIES`); "auto": the fastest.
 STRATEGIES = (
     "auto",
     "unrolled",

@@ -13,7 +13,7 @@ from typing import Any
 from etils import epath
 
 from jbias import run_spec
-from jbias.runs import costs, evaluations
+from jbias.runs import costs, record_store
 from jbias.runtime import processes as teams
 from jbias.runtime import signals
 from jbias.training import claiming, initial_nets, resuming, schedule, setup
@@ -195,7 +195,7 @@ def _end(run: setup.OpenRun) -> None:
     run.log.end(outcome, step, workdir=store.workdir, cost=cost)
     if run.spec.config["vary"]:
         run.log.say(f"to compare its branches: jbias report --runs={store.workdir}")
-    pending = ", ".join(map(str, evaluations.pending(store.workdir)))
+    pending = ", ".join(map(str, record_store.pending(store.workdir)))
     if pending:
         run.log.say(
             f"steps {pending} are to be evaluated: jbias evaluate "

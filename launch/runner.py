@@ -19,7 +19,7 @@ from jbias import config as jc
 from jbias import errors
 from jbias.launch import local, search, sky, slurm, study, tpu_pod, trials, xpk
 from jbias.runs import status
-from jbias.runtime import console, files, lock, messages, signals
+from jbias.runtime import console, files, messages, signals, workdir_lock
 
 CLOUDS = types.MappingProxyType({"tpu_pod": tpu_pod, "xpk": xpk, "sky": sky})
 EXECUTORS = types.MappingProxyType({"local": local, "slurm": slurm, **CLOUDS})
@@ -53,7 +53,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if runs_here:
             path = epath.Path(workdir) / ".sweep/lock"
-            stack.enter_context(lock.acquire(path, "runs this search", say))
+            stack.enter_context(workdir_lock.acquire(path, "runs this search", say))
         optuna_study = study.open_study(settings, workdir, keep=runs_here)
         ledger = study.Ledger(settings, workdir, study=optuna_study, planned=planned)
         if args.what == "status":

@@ -16,7 +16,7 @@ import time
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.runtime import lock
+from jbias.runtime import workdir_lock
 from qa import chaos_digests, chaos_hooks, chaos_runs
 
 NAMED = "not to be made anew"  # Message of a run about decisions that stay lost.
@@ -254,11 +254,13 @@ def lock_from_another_host(bench, rng):
     path, is_alive = bench.workdir / "lock", rng.random() < 0.5
     path.write_text("")
     with path.open("r+b") as file:
-        other = lock.Lock(path, file.fileno(), lock.Owner("host-a", "b", 7, "s", "t"))
+        other = workdir_lock.Lock(
+            path, file.fileno(), workdir_lock.Owner("host-a", "b", 7, "s", "t")
+        )
         other.beat()
         # A heartbeat may take seconds on a busy disk.
         patience = 30.0 if is_alive else 1.0
-        child = bench.start(lambda: setattr(lock, "PATIENCE_SECONDS", patience))
+        child = bench.start(lambda: setattr(workdir_lock, "PATIENCE_SECONDS", patience))
         while is_alive and not child.is_over:
             other.beat()
             time.sleep(0.05)

@@ -44,7 +44,7 @@ AREAS = {
         "runtime/checkpoint_files.py",
         "training/store.py",
     ),
-    "records": ("runs/results.py", "runs/evaluations.py", "runs/checksums.py"),
+    "records": ("runs/results.py", "runs/record_store.py", "runs/checksums.py"),
     "algos": ("algos/*.py",),
     "evals": (
         "measures/*.py",

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import collectives, common
 from jbias import config as jc
 from jbias.runtime import mesh
-from jbias.training import placement, seed_axis
+from jbias.training import placement, seed_axis, strategies
 from tests import smoke_runs
 
 
@@ -28,7 +28,7 @@ def collectives_of_step(stage, which, strategy: str, devices) -> list:
     """Return all collectives of the step of the first tree of seeds."""
     stage = common.with_seeds(stage, which)
     placed = placement.fit_to_devices(stage, devices, strategy=strategy)
-    layout, chosen = placed.layout, seed_axis.STRATEGIES[strategy]
+    layout, chosen = placed.layout, strategies.STRATEGIES[strategy]
     ((state, *_),) = placed.start()
     (((arg, *_),),) = placed.batches(0)
     arg = (arg[0], layout.place(arg[1]))

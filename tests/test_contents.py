@@ -23,7 +23,7 @@ from jbias.evals.activations import inside
 from jbias.measures import counting
 from jbias.runs import loggers
 from jbias.stimuli import shown
-from jbias.training import optim, seed_axis
+from jbias.training import optim, strategies
 from tests import cases
 
 FOLDER = pathlib.Path(__file__).parent
@@ -82,7 +82,7 @@ def contents() -> dict[str, Any]:
         "measures": list(evals.MEASURES),
         "probes": options(probes(shown.Stimuli) | probes(counting.Counting)),
         "inside": options(probes(inside.Inside)),
-        "strategies": list(seed_axis.STRATEGIES),
+        "strategies": list(strategies.STRATEGIES),
         "optimisers": options(optim.OPTIMISERS),
         "schedules": options(optim.SCHEDULES),
         "writers": list(loggers.LOGGERS),

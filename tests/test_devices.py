@@ -8,7 +8,7 @@ import pytest
 from jbias import build
 from jbias import config as jc
 from jbias.runtime import mesh
-from jbias.training import seed_axis
+from jbias.training import strategies
 from tests import cases, smoke_runs
 
 # Strategy and number of devices per seed: devices on the seed axis, on both, on the data axis.
@@ -69,7 +69,7 @@ def test_several_devices_give_the_numbers_of_one(preset):
 @pytest.mark.slow
 @cases.each(("preset", "count"), [("erm", 1), ("erm", 4), ("padain", 4)])
 def test_all_strategies_give_the_numbers_of_one_device(preset, count):
-    names = [name for name in seed_axis.STRATEGIES if name != "threaded"]
+    names = [name for name in strategies.STRATEGIES if name != "threaded"]
     meshes = [("looped", 1), *((name, n) for name in names for n in (1, 2, 8))]
     for mesh_setting, mesh_shape in zip(
         meshes, check_equal(preset, count, meshes), strict=True

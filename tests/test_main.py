@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 
 from jbias import main
-from jbias.runtime import lock
+from jbias.runtime import workdir_lock
 from tests import cases, smoke_runs
 
 
@@ -141,7 +141,7 @@ def test_the_log_of_a_run_of_another_process_is_unchanged(tmp_path, monkeypatch)
     monkeypatch.setattr(main, "_CONFIG", config)
     (tmp_path / "log.txt").touch()
     monkeypatch.setattr(
-        lock, "is_held_elsewhere", lambda path: path == tmp_path / "lock"
+        workdir_lock, "is_held_elsewhere", lambda path: path == tmp_path / "lock"
     )
     assert main._fail(tmp_path, "another is at work", 2) == 2
     assert (tmp_path / "log.txt").read_text() == ""

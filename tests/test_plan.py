@@ -11,8 +11,8 @@ import pytest
 from jbias import config as jc
 from jbias import plan, run_estimates, run_spec, train
 from jbias.runs import costs
-from jbias.training import input_plan, seed_axis
-from jbias.training.tuning import autotune, gpu_time, hlo, memory, targets
+from jbias.training import input_plan, strategies
+from jbias.training.tuning import gpu_time, hlo, memory_fit, strategy_choice, targets
 from tests import cases
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
@@ -158,14 +158,14 @@ def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
 
     def compile_with(request, name, *, devices, built_stages, free):
         compiled.append(name)
-        fits = [memory.Fit(2, 2, 0, 0)]
+        fits = [memory_fit.Fit(2, 2, 0, 0)]
         return run_estimates.CompiledStages(
             devices, built_stages, fits, [{}], free, name
         )
 
     monkeypatch.setattr(run_estimates, "_compile_with", compile_with)
-    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
-    monkeypatch.setattr(autotune.xla, "platform", lambda: platform)
+    monkeypatch.setattr(strategy_choice, "_MIN_STEPS", 1)
+    monkeypatch.setattr(strategy_choice.xla, "platform", lambda: platform)
     config = jc.to_dict(jc.load("jbias:erm:smoke,model=cnn,seeds=2", flag="config"))
     config["run"]["strategy"] = strategy
     spec = run_spec.RunSpec.from_config(config)
@@ -189,7 +189,7 @@ def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
 def test_the_plan_has_the_fastest_strategy(capsys, monkeypatch):
     """The looped program is compiled for one seed, the vmapped program for both."""
     # By default a run of four steps does not compare strategies.
-    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
+    monkeypatch.setattr(strategy_choice, "_MIN_STEPS", 1)
     # With 64 images the compiler takes over half an hour.
     args = (
         TINY,
@@ -256,7 +256,7 @@ def test_running_out_of_memory_in_the_compiler_does_not_fit(monkeypatch):
             "for HLO temporaries (33.50G) exceeds available HBM (15.75G)."
         )
 
-    monkeypatch.setattr(memory, "program_need", raise_out_of_memory)
+    monkeypatch.setattr(memory_fit, "program_need", raise_out_of_memory)
     config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
     result = run_estimates.plan(
         config, targets.parse("cpu"), lambda line: None, remedies=False
@@ -366,7 +366,7 @@ def test_a_plan_of_a_run_has_its_measured_times(capsys, tmp_path):
     assert "measured step_ms" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("strategy", seed_axis.STRATEGIES)
+@pytest.mark.parametrize("strategy", strategies.STRATEGIES)
 @pytest.mark.parametrize("estimate", ["cycles", "kernels", "roofline"])
 def test_every_line_of_a_plan_has_an_explanation(strategy, estimate):
     """This holds for the parts of a step, measured values, and costs."""

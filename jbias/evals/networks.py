@@ -32,7 +32,7 @@ from jbias import config as jc
 from jbias.data import base, labels, tables
 from jbias.evals import inference
 from jbias.models import class_names, importing, state_dicts, taps, trained
-from jbias.runs import checkpoints, evaluations
+from jbias.runs import checkpoints, record_store
 from jbias.runtime import cli, console, files, hub, mesh, messages
 from jbias.stimuli import shown
 from jbias.untrusted import opening
@@ -541,7 +541,7 @@ def _open_seed(
     module = build.network(stage_config, len(train_set["names"]))
     # From the run's own records of that step; 0 without records.
     epoch = 0.0
-    records = evaluations.records_path(workdir / member.branch.folder, step)
+    records = record_store.records_path(workdir / member.branch.folder, step)
     if records.exists():
         first_record = json.loads(records.read_text("utf-8").splitlines()[0])
         epoch = first_record.get("epoch", 0.0)

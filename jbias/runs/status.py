@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from jbias.runs import results
-from jbias.runtime import files, lock, messages
+from jbias.runtime import files, messages, workdir_lock
 
 PHASES = (
     "damaged",
@@ -97,7 +97,7 @@ def read(workdir: str | os.PathLike) -> RunStatus:
 
 def is_running(workdir: str | os.PathLike) -> bool:
     """Return True if a process trains in a workdir; a killed process's lock is ignored."""
-    return lock.is_held(epath.Path(workdir) / "lock")
+    return workdir_lock.is_held(epath.Path(workdir) / "lock")
 
 
 def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:

@@ -17,7 +17,7 @@ import jbias
 from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import checksums, costs
-from jbias.runtime import files, lock, messages, xla
+from jbias.runtime import files, messages, workdir_lock, xla
 
 # Packages whose versions are recorded.
 PACKAGES = (
@@ -49,7 +49,7 @@ def claim(
     say: messages.Say = messages.print_text,
     *,
     command: str = "",
-) -> Iterator[lock.Lock]:
+) -> Iterator[workdir_lock.Lock]:
     """Lock a workdir, which is created if needed, for training with a config; yield the lock.
 
     If the context raises an error other than an OSError or a plain ValueError, the traceback is
@@ -70,7 +70,9 @@ def claim(
     read_costs(workdir)
     with files.translate_os_errors(f"workdir {workdir}"):
         workdir.mkdir(parents=True, exist_ok=True)
-    with lock.acquire(workdir / "lock", f"is at work in {workdir}", say) as run_lock:
+    with workdir_lock.acquire(
+        workdir / "lock", f"is at work in {workdir}", say
+    ) as run_lock:
         try:
             # Again, because the previous owner of the lock may have started a run.
             _check_identity(workdir, config, command)
@@ -108,12 +110,12 @@ def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 
 def claim_evaluation(
     workdir: epath.Path, say: messages.Say = messages.print_text
-) -> contextlib.AbstractContextManager[lock.Lock]:
+) -> contextlib.AbstractContextManager[workdir_lock.Lock]:
     """Return a context that locks a run for evaluation and yields the lock.
 
     say: logs a line about a lock that is taken over. ValueError if another process has the lock.
     """
-    return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
+    return workdir_lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
 
 
 def record_run(
@@ -168,7 +170,7 @@ def never_ran(workdir: epath.Path) -> bool:
     False if the workdir has no run.
     """
     has_results = any(next(iter(workdir.glob(x)), None) for x in _RESULTS)
-    is_in_use = has_results or lock.is_held(workdir / "evaluate.lock")
+    is_in_use = has_results or workdir_lock.is_held(workdir / "evaluate.lock")
     # Without a provenance.json, the config.json may be the user's own file.
     return not is_in_use and (workdir / "provenance.json").exists()
 

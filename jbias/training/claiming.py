@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from jbias import extensions, run_spec
-from jbias.runs import checkpoints, evaluations, status, workdirs
+from jbias.runs import checkpoints, record_store, status, workdirs
 from jbias.runtime import console, files, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import setup
-from jbias.training.tuning import memory
+from jbias.training.tuning import memory_fit
 
 
 class Claim(NamedTuple):
@@ -55,7 +55,7 @@ def claim(
                 f"process {group.number} of {group.count}: process 0 reports the progress"
             )
             log, check_lock = (lambda line: None), (lambda: None)
-        stack.enter_context(memory.explain_lack())
+        stack.enter_context(memory_fit.explain_lack())
         if is_main:
             setup.check_same_code(spec, workdir)
         stack.enter_context(extensions.naming_files(spec.config))
@@ -84,7 +84,7 @@ def _outcome(
     if is_main:
         setup.check_same_data(spec, workdir)
         checkpoints.check_seals(workdir / "checkpoints", spec.config)
-    has_lost_files = is_main and evaluations.needs_restoring(
+    has_lost_files = is_main and record_store.needs_restoring(
         workdir, spec.config["run"], log
     )
     if group.broadcast("whether files of it are lost", has_lost_files):

@@ -8,7 +8,7 @@ from etils import epath
 
 from jbias import evals, run_spec
 from jbias.evals import decision_files
-from jbias.runs import checksums, evaluations
+from jbias.runs import checksums, record_store
 from jbias.runtime import files, messages
 from jbias.runtime import processes as teams
 
@@ -22,7 +22,7 @@ class DecisionWriter:
         workdir: epath.Path,
         *,
         group: teams.ProcessGroup,
-        records: evaluations.RecordStore,
+        records: record_store.RecordStore,
         check_lock: Callable[[], None],
     ):
         """Create a writer of decisions; only process 0 writes.
@@ -48,7 +48,7 @@ class DecisionWriter:
         branches = self._spec.branches if self._group.is_main else ()
         for dataset, branch in itertools.product(decided, branches):
             path = self._workdir / branch.folder / f"decisions/{dataset}/{step}.parquet"
-            name = evaluations.relative_name(self._workdir, path)
+            name = record_store.relative_name(self._workdir, path)
             if not checksums.damage(path, self._records.sums.get(name)):
                 continue
             by_seed = {

@@ -14,7 +14,7 @@ from jbias import evals, run_spec
 from jbias.data import loader, splits
 from jbias.evals import inference
 from jbias.measures import cue_conflict
-from jbias.runs import evaluations, results
+from jbias.runs import record_store, results
 from jbias.runtime import mesh, messages
 from jbias.runtime import processes as teams
 from jbias.training import monitoring, stages
@@ -90,7 +90,7 @@ class Evaluator:
             )
             for record in member_records:
                 records.append(record)
-                if evaluations.is_valid(record):
+                if record_store.is_valid(record):
                     valid[member.name] = record.value
         return Evaluation(
             step=step,

@@ -15,8 +15,8 @@ from etils import epath
 
 from jbias import extensions, run_spec, seals
 from jbias.models import trained
-from jbias.runs import checkpoints, evaluations, status, workdirs
-from jbias.runtime import console, files, lock, messages
+from jbias.runs import checkpoints, record_store, status, workdirs
+from jbias.runtime import console, files, messages, workdir_lock
 from jbias.training import resuming, setup
 
 
@@ -49,11 +49,11 @@ def follow(
             run.log.observers.open_loggers(0, alone=False)
             return run
 
-        damaged_steps = iter(evaluations.damaged_steps(workdir, log))
+        damaged_steps = iter(record_store.damaged_steps(workdir, log))
         while True:
             # Checked first: steps saved before the end are pending below.
             is_last_look = once or (workdir / "done").exists()
-            for step in itertools.chain(damaged_steps, evaluations.pending(workdir)):
+            for step in itertools.chain(damaged_steps, record_store.pending(workdir)):
                 _evaluate_step(open_run(), step)
             if is_last_look:
                 count = len(status.evaluated_steps(workdir))
@@ -96,7 +96,7 @@ def _open_followed(
     *,
     log: Callable[[str], None],
     devices: int,
-    claim: lock.Lock,
+    claim: workdir_lock.Lock,
 ) -> setup.OpenRun:
     """Return the run, opened for this process to evaluate while another process trains.
 

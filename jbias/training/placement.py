@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import PyTree
 
-from jbias.training import seed_axis, stages
+from jbias.training import seed_axis, stages, strategies
 from jbias.training import step as train_step
 
 
@@ -153,11 +153,11 @@ def fit_to_devices(
 ) -> PlacedStage:
     """Return the stage on devices, with a layout and compiled functions for all members.
 
-    strategy: a name, as for `seed_axis.resolve_strategy`. together: largest number of members
+    strategy: a name, as for `strategies.resolve_strategy`. together: largest number of members
       on the devices at the same time; 0: all. scanned: the number of steps in one compiled
       loop, see `seed_axis.multi_step`.
     """
-    resolved, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
+    resolved, count = strategies.resolve_strategy(strategy, devices), len(stage.members)
     layout = seed_axis.choose_layout(
         count, devices, stacked=resolved.stacked, together=together or count
     )

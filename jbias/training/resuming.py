@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jbias.runs import checkpoints, checksums, evaluations, results
+from jbias.runs import checkpoints, checksums, record_store, results
 from jbias.training import step as train_step
 from jbias.training import store
 from jbias.training.placement import PlacedStage
@@ -51,7 +51,7 @@ def resume(run_store: store.RunStore, info: Mapping[str, Any]) -> None:
     run_store.best = info["best"]
     run_store.records.sums |= info.get("sums", {})
     run_store.log.resume(step)
-    is_evaluated = is_main and evaluations.is_evaluated(run_store.workdir, step)
+    is_evaluated = is_main and record_store.is_evaluated(run_store.workdir, step)
     is_evaluated = run_store.group.broadcast("what is evaluated", is_evaluated)
     evaluates_elsewhere = run_store.spec.config["run"]["evaluate"] == "elsewhere"
     if info.get("left") and (evaluates_elsewhere or is_evaluated):
@@ -88,7 +88,7 @@ def restore_decisions(
         if not checksums.is_record(path)
     }
     run = run_store.spec.config["run"]
-    lost, steps = evaluations.find_damaged(
+    lost, steps = record_store.find_damaged(
         run_store.workdir, checksums_of_decisions, run
     )
     for step in run_store.group.broadcast("lost decisions", steps):

@@ -3,7 +3,7 @@
 Outside of this file the states of many seeds are a tuple with one entry per seed;
 algorithms have no seed axis at all. On the devices the seeds form waves that are computed
 one after the other. A wave is a tuple of trees, and a tree holds one seed or several
-(`SeedLayout`). A `Strategy` says how the trees of a wave, and the seeds of a tree, are
+(`SeedLayout`). A `strategies.Strategy` says how the trees of a wave, and the seeds of a tree, are
 computed.
 """
 
@@ -21,9 +21,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import errors
 from jbias.runtime import cuda_graphs, mesh, xla
-from jbias.training import convolutions
+from jbias.training import convolutions, strategies
 
 Wave = tuple[PyTree, ...]  # Trees of the seeds that are computed at the same time.
 PackedStates = tuple[Wave, ...]  # The trees of all seeds, or of their arguments.
@@ -235,76 +234,9 @@ _WaveSteps = Callable[
 ]
 
 
-class Strategy(NamedTuple):
-    """A way to compute the trees of a wave, and the seeds of one tree.
-
-    dispatch: "looped": one program, which is compiled once and dispatched for each tree in
-      turn. "threaded": the same program, dispatched from one thread per tree: a CPU runs a
-      program in the thread that dispatches the program, and a single seed leaves part of the
-      cores idle. "unrolled": one program that computes all trees. On CPU all three give the
-      results of a run of a single seed bit for bit.
-    convolutions: "": each tree holds one seed. Otherwise the seeds of a wave form one tree,
-      and a convolution becomes one convolution in groups ("grouped", as by `jax.vmap`, slow
-      on most backends) or one convolution per seed ("unrolled", see
-      `convolutions.over_seeds`). Conditionals become selects; results equal the results of a single
-      seed within float tolerance.
-    """
-
-    dispatch: str
-    convolutions: str = ""
-
-    @property
-    def stacked(self) -> bool:
-        """True if the seeds of a wave form one tree."""
-        return bool(self.convolutions)
-
-
-STRATEGIES: Mapping[str, Strategy] = {
-    "unrolled": Strategy("unrolled"),
-    "threaded": Strategy("threaded"),
-    "looped": Strategy("looped"),
-    "vmapped": Strategy("looped", "grouped"),
-    "unrolled_convolutions": Strategy("looped", "unrolled"),
-}
-
-# The candidates of "auto" per backend, if a device trains several seeds. On an H100
-# `vmapped` was slower than `unrolled_convolutions` in all three ResNet-18 timed.
-AUTO_CANDIDATES: Mapping[str, tuple[str, ...]] = {
-    "cpu": ("threaded", "looped"),
-    "gpu": ("looped", "unrolled_convolutions"),
-    "tpu": ("looped", "vmapped"),
-}
-
-
-def default_strategy(backend: str, devices: int = 1) -> str:
-    """Return the name of the strategy that "auto" selects without measurements.
-
-    backend: "cpu", "gpu" or "tpu". devices: number of devices. Threads help only a CPU with
-    one device: an accelerator runs one operation at a time, and programs of several devices
-    must start in the same order on every device.
-    """
-    return "threaded" if backend == "cpu" and devices == 1 else "looped"
-
-
-def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
-    """Return the strategy with a name, or the default strategy for "auto".
-
-    ValueError if the name is unknown, or for "threaded" on several devices.
-    """
-    errors.check_choice("config.run.strategy", name, ("auto", *STRATEGIES))
-    if name == "auto":
-        name = default_strategy(xla.platform(), devices.size)
-    if name == "threaded" and devices.size > 1:
-        raise ValueError(
-            "config.run.strategy: 'threaded' needs a single device, got "
-            f"{devices.size}; take 'looped' or 'unrolled'"
-        )
-    return STRATEGIES[name]
-
-
 def map_seeds(
     function: SeedFunction,
-    strategy: Strategy,
+    strategy: strategies.Strategy,
     layout: SeedLayout,
     *,
     donate: bool = False,
@@ -367,7 +299,11 @@ def map_seeds(
 
 
 def multi_step(
-    step: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int = 0
+    step: SeedFunction,
+    strategy: strategies.Strategy,
+    layout: SeedLayout,
+    *,
+    scanned: int = 0,
 ) -> MultiStep:
     """Return a function that takes several steps of all seeds.
 
@@ -447,7 +383,11 @@ def _step_active_trees(
 
 
 def _dispatched_steps(
-    step: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int
+    step: SeedFunction,
+    strategy: strategies.Strategy,
+    layout: SeedLayout,
+    *,
+    scanned: int,
 ) -> _WaveSteps:
     """Return a function that takes several steps of a wave, dispatched from this thread.
 
@@ -486,7 +426,7 @@ def _dispatched_steps(
 
 
 def scan_steps(
-    step: SeedFunction, strategy: Strategy, layout: SeedLayout
+    step: SeedFunction, strategy: strategies.Strategy, layout: SeedLayout
 ) -> Callable[[Wave, tuple, Any, Hashable], tuple[Wave, list[Wave]]]:
     """Return a function that takes several steps of a wave in one compiled loop.
 
@@ -601,7 +541,7 @@ def thread_count(count: int) -> int:
 
 
 def map_tree(
-    function: SeedFunction, layout: SeedLayout, strategy: Strategy
+    function: SeedFunction, layout: SeedLayout, strategy: strategies.Strategy
 ) -> SeedFunction:
     """Return a function of a tree of seeds that computes `function` for each seed.
 

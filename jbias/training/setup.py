@@ -14,7 +14,7 @@ from jbias import build, data, errors, evals, extensions, run_spec, seals
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
-from jbias.runs import checkpoints, costs, evaluations, loggers, results, workdirs
+from jbias.runs import checkpoints, costs, loggers, record_store, results, workdirs
 from jbias.runtime import cuda_graphs, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
@@ -30,13 +30,13 @@ from jbias.training import (
     run_costs,
     run_log,
     schedule,
-    seed_axis,
     stages,
     stopping,
     store,
+    strategies,
 )
 from jbias.training import step as train_step
-from jbias.training.tuning import autotune, memory, profiling
+from jbias.training.tuning import memory_fit, profiling, strategy_choice
 
 
 def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
@@ -245,10 +245,10 @@ def open_run(
         first_start = workdirs.provenance(workdir) if is_main else {}
         recorded = first_start.get("chosen") or first_start.get("layout")
         with meter.during("compiling"):
-            placed = memory.fit_stages(
+            placed = memory_fit.fit_stages(
                 build_on, num_members, run=run, say=say, all_min=team.all_min
             )
-            choice = autotune.choose_strategy(placed, recorded, say)
+            choice = strategy_choice.choose_strategy(placed, recorded, say)
         devices, built = placed.devices, placed.stages
         placed_stages = placed.lay_out(choice["strategy"], say)
         provenance_entries["layout"] = _describe_layout(
@@ -278,7 +278,7 @@ def open_run(
     if differing:
         text = "this start differs from the first, equal only within tolerance: "
         say(text + "; ".join(differing))
-    records = evaluations.RecordStore(
+    records = record_store.RecordStore(
         workdir,
         spec.branches if is_main else (),
         say,
@@ -301,7 +301,7 @@ def open_run(
             workdir / "checkpoints",
             team,
             keep=run["keep"],
-            valid_at=functools.partial(evaluations.validation_at, workdir),
+            valid_at=functools.partial(record_store.validation_at, workdir),
             seal=seal.to_json(),
             differences=lambda info: (
                 seal.differences(info) or records.contradictions(info)
@@ -415,9 +415,9 @@ def _fit_for_evaluation(
     stage: stages.Stage, devices: jax.sharding.Mesh
 ) -> placement.PlacedStage:
     """Return a stage on devices that only evaluate: nets fill at most half of the memory."""
-    together, free = 0, memory.free_bytes(devices)
+    together, free = 0, memory_fit.free_bytes(devices)
     if free is not None:  # Else all nets are on the devices at the same time.
-        net_bytes = memory.tree_bytes(train_step.net_of(stage.state_shape))
+        net_bytes = memory_fit.tree_bytes(train_step.net_of(stage.state_shape))
         together = max(1, free // 2 // net_bytes) * devices.shape["seed"]
     return placement.fit_to_devices(stage, devices, together=together)
 
@@ -545,7 +545,7 @@ def _describe_layout(
     depend on the other seeds.
     """
     layout = {"spread": devices.shape["seed"], "devices": devices.size}
-    if seed_axis.resolve_strategy(strategy, devices).stacked:
+    if strategies.resolve_strategy(strategy, devices).stacked:
         layout["strategy"] = strategy
         layout["waves"] = [placed.layout.waves for placed in placed_stages]
     if xla.platform() == "gpu":

@@ -35,6 +35,7 @@ from jbias.training import (
     prng,
     samplers,
     seed_axis,
+    strategies,
 )
 from jbias.training import feed as data_feed
 from jbias.training import step as train_step
@@ -193,7 +194,7 @@ def build_stages(
     config, built = spec.config, []
     first_source = plans[0]["train"].source
     # Raises ValueError if the strategy does not suit the devices.
-    seed_axis.resolve_strategy(config["run"]["strategy"], devices)
+    strategies.resolve_strategy(config["run"]["strategy"], devices)
     for stage_spec, stage_plans in zip(spec.stages, plans, strict=True):
         source = stage_plans["train"].source
         if source.classes != first_source.classes:

@@ -14,7 +14,7 @@ import jax
 from etils import epath
 
 from jbias import run_spec
-from jbias.runs import checkpoints, evaluations, results
+from jbias.runs import checkpoints, record_store, results
 from jbias.runtime import files, heap, messages
 from jbias.runtime import processes as teams
 from jbias.training import decision_writer, monitoring, run_costs, run_log, schedule
@@ -56,7 +56,7 @@ class RunStore:
     _: dataclasses.KW_ONLY
     group: teams.ProcessGroup
     checkpoints: checkpoints.CheckpointStore | None
-    records: evaluations.RecordStore
+    records: record_store.RecordStore
     decisions: decision_writer.DecisionWriter
     costs: run_costs.RunCosts
     monitor: monitoring.Monitor

@@ -10,7 +10,7 @@ from jbias.data import labels, loader, tables
 from jbias.evals import inference
 from jbias.models import cnn
 from jbias.runtime import mesh
-from jbias.training import seed_axis
+from jbias.training import seed_axis, strategies
 from tests import cases
 
 CLASSES = 40
@@ -38,7 +38,7 @@ def score_both(apply, strategy):
     """Return a function that scores images with both networks, given as two trees."""
     layout = seed_axis.SeedLayout(mesh.make(1), (2,))
     return seed_axis.map_seeds(
-        inference.make_scorer(apply), seed_axis.STRATEGIES[strategy], layout
+        inference.make_scorer(apply), strategies.STRATEGIES[strategy], layout
     )
 
 

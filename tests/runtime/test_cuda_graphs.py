@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jbias.runtime import cuda_graphs, mesh, xla
-from jbias.training import seed_axis
+from jbias.training import seed_axis, strategies
 
 
 @pytest.fixture
@@ -64,10 +64,10 @@ def test_kernels_run_side_by_side_in_loops_only(gpu, strategy):
     def step(state, argument, shared, static):
         return state, None
 
-    seed_axis.multi_step(step, seed_axis.STRATEGIES[strategy], layout)
+    seed_axis.multi_step(step, strategies.STRATEGIES[strategy], layout)
     assert options_of_programs == [cuda_graphs.STEP_OPTIONS]
     options_of_programs.clear()
-    seed_axis.multi_step(step, seed_axis.STRATEGIES[strategy], layout, scanned=8)
+    seed_axis.multi_step(step, strategies.STRATEGIES[strategy], layout, scanned=8)
     assert options_of_programs == [cuda_graphs.LOOP_OPTIONS]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias.runs import checkpoints, evaluations, results, workdirs
+from jbias.runs import checkpoints, record_store, results, workdirs
 from jbias.runtime import console, files, messages
 from tests import cases
 from tests.runs import test_checkpoints as saved
@@ -190,10 +190,12 @@ def store(tmp_path):
     """Return the records of a run at two steps, and the list of its log lines."""
     branch = types.SimpleNamespace(folder="", fields={"run": "r"})
     lines = []
-    record_store = evaluations.RecordStore(epath.Path(tmp_path), [branch], lines.append)
+    record_files = record_store.RecordStore(
+        epath.Path(tmp_path), [branch], lines.append
+    )
     for step in (4, 8):
-        record_store.write(step, [record(step)])
-    return record_store, lines
+        record_files.write(step, [record(step)])
+    return record_files, lines
 
 
 def in_checkpoint(step: int) -> dict:

@@ -11,7 +11,7 @@ import pytest
 from google.auth import exceptions
 
 from jbias.runs import workdirs
-from jbias.runtime import console, files, lock, object_store
+from jbias.runtime import console, files, object_store, workdir_lock
 from tests import gcs_server
 
 
@@ -27,8 +27,8 @@ def store():
 @pytest.fixture
 def run(store, request, monkeypatch):
     """Fixture: a new workdir with short lock timeouts."""
-    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(workdir_lock, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(workdir_lock, "BEAT_SECONDS", 0.1)
     return files.resolve(f"gs://{gcs_server.BUCKET}/{request.node.name}/run")
 
 
@@ -80,31 +80,33 @@ def test_only_one_of_two_concurrent_replacements_succeeds(store, run):
 
 def test_a_live_owner_is_named_and_the_other_refused(store, run):
     path = run / "lock"
-    with lock.acquire(path, "is at work here", ignore) as own_lock:
+    with workdir_lock.acquire(path, "is at work here", ignore) as own_lock:
         time.sleep(0.3)
         own_lock.check()
-        assert lock.is_held(path)
+        assert workdir_lock.is_held(path)
         content = json.loads(store.content(f"{run.parts[-2]}/run/lock"))
         assert (
             content["beats"] > 1
-            and lock.read_owner(json.dumps(content)) == own_lock.owner
+            and workdir_lock.read_owner(json.dumps(content)) == own_lock.owner
         )
         with (
             pytest.raises(
                 ValueError, match=f"is at work here: process {content['pid']} "
             ),
-            lock.acquire(path, "is at work here", ignore),
+            workdir_lock.acquire(path, "is at work here", ignore),
         ):
             pass
         own_lock.check()
-    assert not lock.is_held(path) and not path.exists()
+    assert not workdir_lock.is_held(path) and not path.exists()
 
 
 def test_a_silent_owner_is_taken_over_and_stopped(store, run, monkeypatch):
     path, lines = run / "lock", []
-    monkeypatch.setattr(lock, "BEAT_SECONDS", 60.0)  # Neither shows more than one.
-    with lock.acquire(path, "is at work here", ignore) as own_lock:
-        with lock.acquire(path, "is at work here", lines.append) as new:
+    monkeypatch.setattr(
+        workdir_lock, "BEAT_SECONDS", 60.0
+    )  # Neither shows more than one.
+    with workdir_lock.acquire(path, "is at work here", ignore) as own_lock:
+        with workdir_lock.acquire(path, "is at work here", lines.append) as new:
             assert "the lock is taken over after" in lines[0]
             assert f"took over the lock of {own_lock.owner}" in lines[-1]
             with pytest.raises(
@@ -123,7 +125,7 @@ def test_only_one_of_two_processes_takes_over_a_silent_owner(store, run):
 
     def start():
         try:
-            with lock.acquire(run / "lock", "is at work here", ignore):
+            with workdir_lock.acquire(run / "lock", "is at work here", ignore):
                 owners.append(1)
                 time.sleep(1.0)
         except ValueError as error:
@@ -147,12 +149,12 @@ def test_a_lost_answer_does_not_lose_the_lock(store, run, monkeypatch):
         return real(path, content, generation)
 
     monkeypatch.setattr(object_store, "replace", lost)
-    with lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
+    with workdir_lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
         own_lock.check()
 
 
 def test_a_removed_workdir_is_detected(store, run):
-    with lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
+    with workdir_lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
         run.rmtree()
         with pytest.raises(
             OSError, match="run has disappeared .*the same command again"
@@ -167,7 +169,7 @@ def test_network_errors_are_one_line(store, run, monkeypatch):
         raise ConnectionError
 
     monkeypatch.setattr(object_store.filesystem(), "hurried", True)
-    with lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
+    with workdir_lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
         monkeypatch.setattr(store.stored, "before_request", broken)
         line = r"run: cannot be written \(Server disconnected\); .* check the network,"
         with pytest.raises(OSError, match=line):

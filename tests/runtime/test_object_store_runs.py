@@ -19,10 +19,10 @@ from tests import gcs_server, smoke_runs
 pytestmark = pytest.mark.slow
 PROGRAM = """
 import sys
-import jbias.runtime.lock
+import jbias.runtime.workdir_lock
 from jbias import main
-jbias.runtime.lock.PATIENCE_SECONDS = 4.0
-jbias.runtime.lock.BEAT_SECONDS = 0.5
+jbias.runtime.workdir_lock.PATIENCE_SECONDS = 4.0
+jbias.runtime.workdir_lock.BEAT_SECONDS = 0.5
 main.command()
 """
 ARGUMENTS = (

@@ -12,7 +12,7 @@ from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runs import results
 from jbias.runtime import mesh, xla
-from jbias.training import evaluator, placement, seed_axis, setup
+from jbias.training import evaluator, placement, setup, strategies
 from jbias.training import step as train_step
 from tests import cases, smoke_runs
 
@@ -37,7 +37,7 @@ def exact(trained):
     return [score(train_step.net_of(state), (), image, None) for state in states]
 
 
-@cases.each("strategy", seed_axis.STRATEGIES, quick=("threaded", "vmapped"))
+@cases.each("strategy", strategies.STRATEGIES, quick=("threaded", "vmapped"))
 def test_folded_logits_are_close_to_the_exact_logits_of_each_seed(
     trained, exact, strategy
 ):

@@ -13,9 +13,9 @@ from etils import epath
 
 from jbias import evaluate, train
 from jbias.runs import checkpoints, checksums, results, selection, status, workdirs
-from jbias.runtime import lock, mesh, xla
+from jbias.runtime import mesh, workdir_lock, xla
 from jbias.training import evaluator, follow, monitoring
-from jbias.training.tuning import memory
+from jbias.training.tuning import memory_fit
 from tests import cases, smoke_runs
 from tests.test_resume import assert_same_end
 
@@ -269,10 +269,10 @@ def test_a_follower_waits_only_for_a_lock_that_is_in_use(tmp_path, capsys, monke
 
 
 def test_checking_a_lock_does_not_acquire_it(tmp_path):
-    with lock.acquire(tmp_path / "lock", "is at work"):
+    with workdir_lock.acquire(tmp_path / "lock", "is at work"):
         assert status.is_running(tmp_path)
     assert not status.is_running(tmp_path)
-    with lock.acquire(tmp_path / "lock", "is at work"):
+    with workdir_lock.acquire(tmp_path / "lock", "is at work"):
         pass
 
 
@@ -306,7 +306,7 @@ def test_with_little_memory_networks_wait_on_the_host(run_here, elsewhere, monke
             assert all(state.params.keys() == {"net"} for state in wave)
         return evaluate_step(self, trained, states, step)
 
-    monkeypatch.setattr(memory, "free_bytes", lambda devices: 1)
+    monkeypatch.setattr(memory_fit, "free_bytes", lambda devices: 1)
     monkeypatch.setattr(evaluator.Evaluator, "evaluate", check_states)
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
     assert waves == [[1, 1]] * 4

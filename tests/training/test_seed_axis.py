@@ -9,12 +9,12 @@ import pytest
 from jbias import config as jc
 from jbias import run_spec
 from jbias.runtime import mesh, xla
-from jbias.training import prng, seed_axis
+from jbias.training import prng, strategies
 from tests import cases, smoke_runs
 
 STEPS = 4
-STACKED = [name for name, strategy in seed_axis.STRATEGIES.items() if strategy.stacked]
-EXACT = [name for name in seed_axis.STRATEGIES if name not in STACKED]
+STACKED = [name for name, strategy in strategies.STRATEGIES.items() if strategy.stacked]
+EXACT = [name for name in strategies.STRATEGIES if name not in STACKED]
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("erm", "sagnet")]
 
 
@@ -143,7 +143,7 @@ def test_streams_differ_and_depend_on_their_name_only():
     assert float(jax.random.uniform(again)) == draws[1]
 
 
-@cases.each("strategy", [*seed_axis.STRATEGIES], quick=("threaded",))
+@cases.each("strategy", [*strategies.STRATEGIES], quick=("threaded",))
 def test_every_strategy_compiles_its_step_with_the_options(
     stage, strategy, monkeypatch
 ):
@@ -154,20 +154,20 @@ def test_every_strategy_compiles_its_step_with_the_options(
 
 def test_unknown_strategy_is_refused():
     with pytest.raises(ValueError, match="must be one of auto, unrolled"):
-        seed_axis.resolve_strategy("magic", mesh.make(1))
+        strategies.resolve_strategy("magic", mesh.make(1))
 
 
 def test_a_config_may_name_every_strategy():
-    assert run_spec.STRATEGIES == ("auto", *seed_axis.STRATEGIES)
+    assert run_spec.STRATEGIES == ("auto", *strategies.STRATEGIES)
 
 
 def test_threads_need_a_single_device():
     two = types.SimpleNamespace(size=2)
     with pytest.raises(ValueError, match="'threaded' needs a single device, got 2"):
-        seed_axis.resolve_strategy("threaded", two)
+        strategies.resolve_strategy("threaded", two)
 
 
 def test_auto_depends_on_the_backend_and_the_devices():
-    assert seed_axis.default_strategy("cpu") == "threaded"
-    assert seed_axis.default_strategy("cpu", 8) == "looped"
-    assert seed_axis.default_strategy("gpu") == "looped"
+    assert strategies.default_strategy("cpu") == "threaded"
+    assert strategies.default_strategy("cpu", 8) == "looped"
+    assert strategies.default_strategy("gpu") == "looped"

@@ -11,8 +11,8 @@ import jax
 from etils import epath
 
 from jbias.runtime import files, messages
-from jbias.training import placement, seed_axis
-from jbias.training.tuning import hlo, memory, targets
+from jbias.training import placement, seed_axis, strategies
+from jbias.training.tuning import hlo, memory_fit, targets
 
 _TABLE_ROWS = 20
 
@@ -59,9 +59,9 @@ def markdown_page(
     waiting.
     """
     stage, count = trained.stage, len(trained.stage.members)
-    program = memory.lower_step(
+    program = memory_fit.lower_step(
         stage.program.step,
-        seed_axis.STRATEGIES["looped"],
+        strategies.STRATEGIES["looped"],
         shapes=stage.shapes._replace(static=static),
         devices=trained.layout.devices,
         count=1,

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jbias.runtime import console, cuda_graphs, mesh, messages, xla
-from jbias.training import placement, seed_axis, stages
+from jbias.training import placement, seed_axis, stages, strategies
 
 # The usable share of memory: the rest is for the evaluation and gaps between buffers.
 _USED = 0.9
@@ -57,7 +57,7 @@ class Need(NamedTuple):
     state: int  # Needed during and between steps.
     work: int  # Needed only while the step runs.
 
-    def times(self, count: int, strategy: seed_axis.Strategy) -> int:
+    def times(self, count: int, strategy: strategies.Strategy) -> int:
         """Return the bytes of `count` programs with this need, run by the strategy."""
         is_threaded = strategy.dispatch == "threaded"
         num_running = seed_axis.thread_count(count) if is_threaded else 1
@@ -81,7 +81,7 @@ class Placement:
     stages: list[stages.Stage]
     run: Mapping[str, Any]  # The entries of config.run.
     free: int | None  # Usable bytes per device; None: unknown.
-    fits: dict[seed_axis.Strategy, list[Fit]]  # Per stage; filled by `fits_by`.
+    fits: dict[strategies.Strategy, list[Fit]]  # Per stage; filled by `fits_by`.
     # True if memory forces fewer shares of the devices, or one seed at a time.
     crowded: bool = False
 
@@ -89,9 +89,9 @@ class Placement:
         """Return the fit of each stage under a strategy; the result is cached.
 
         Compiles a step of each stage if the free memory is known. strategy: a name, see
-        `seed_axis.resolve_strategy`, also for errors.
+        `strategies.resolve_strategy`, also for errors.
         """
-        resolved = seed_axis.resolve_strategy(strategy, self.devices)
+        resolved = strategies.resolve_strategy(strategy, self.devices)
         if resolved not in self.fits:
             self.fits[resolved] = [
                 fit(
@@ -110,7 +110,7 @@ class Placement:
     ) -> list[placement.PlacedStage]:
         """Return the stages, laid out on the devices with as many seeds at a time as fit.
 
-        strategy: "auto" or a name in `seed_axis.STRATEGIES`. say: receives log lines. ValueError
+        strategy: "auto" or a name in `strategies.STRATEGIES`. say: receives log lines. ValueError
         if a stage does not fit.
         """
         fits, laid_out = self.fits_by(strategy), []
@@ -139,7 +139,7 @@ class Placement:
         size = self.devices.size
         if num_seeds > 1 or size > 1:
             if strategy == "auto":
-                strategy = seed_axis.default_strategy(xla.platform(), size)
+                strategy = strategies.default_strategy(xla.platform(), size)
             together, shares = fits[0].count, self.devices.shape["seed"]
             waves = "all at once"
             if together < num_seeds:
@@ -256,7 +256,7 @@ def fit_stages(
         stages=built,
         run=run,
         free=free,
-        fits={seed_axis.resolve_strategy(run["strategy"], devices): fits},
+        fits={strategies.resolve_strategy(run["strategy"], devices): fits},
         crowded=bool(problem),
     )
 
@@ -283,7 +283,7 @@ def fit(
     measure_need: a function like `step_need`, which is the default.
     """
     spread, num_seeds = devices.shape["seed"], len(stage.members)
-    strategy = seed_axis.resolve_strategy(run["strategy"], devices)
+    strategy = strategies.resolve_strategy(run["strategy"], devices)
     wanted = min(run["together"] or num_seeds, num_seeds) // spread * spread
     if free is None:
         return Fit(wanted, wanted, needed=0, least=0)
@@ -356,7 +356,7 @@ def tree_bytes(tree: PyTree) -> int:
 
 def step_need(
     step: seed_axis.SeedFunction,
-    strategy: seed_axis.Strategy,
+    strategy: strategies.Strategy,
     shapes: stages.StepShapes,
     devices: jax.sharding.Mesh,
     count: int,
@@ -389,7 +389,7 @@ def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Nee
 
 def lower_step(
     step: seed_axis.SeedFunction,
-    strategy: seed_axis.Strategy,
+    strategy: strategies.Strategy,
     shapes: stages.StepShapes,
     devices: jax.sharding.Mesh,
     count: int,

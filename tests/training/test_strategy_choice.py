@@ -12,8 +12,8 @@ import pytest
 from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runtime import mesh
-from jbias.training import placement, seed_axis
-from jbias.training.tuning import autotune, memory
+from jbias.training import placement, strategies
+from jbias.training.tuning import memory_fit, strategy_choice
 from tests import smoke_runs
 
 
@@ -21,8 +21,8 @@ from tests import smoke_runs
 def small_stage(monkeypatch, tmp_path):
     """Return a config and its stage, long enough for a comparison, with an empty cache."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
-    monkeypatch.setattr(autotune, "_MAX_SAVING", math.inf)
+    monkeypatch.setattr(strategy_choice, "_MIN_STEPS", 1)
+    monkeypatch.setattr(strategy_choice, "_MAX_SAVING", math.inf)
     config = jc.to_dict(smoke_runs.small())
     return config, smoke_runs.stage(config)
 
@@ -34,22 +34,22 @@ def choose(config, stage, recorded=None, lines=None, too_large=()):
     """
     devices = mesh.make(1)
     fits = {
-        seed_axis.resolve_strategy(name, devices): [memory.Fit(count, 2, 0, 0)]
+        strategies.resolve_strategy(name, devices): [memory_fit.Fit(count, 2, 0, 0)]
         for name in ("threaded", "looped")
         for count in [0 if name in too_large else 2]
     }
     members = run_spec.RunSpec.from_config(config).members
     stage = dataclasses.replace(stage, members=members)
-    placement = memory.Placement(devices, [stage], config["run"], None, fits)
+    placement = memory_fit.Placement(devices, [stage], config["run"], None, fits)
     log = (lines if lines is not None else []).append
-    return autotune.choose_strategy(placement, recorded, log)
+    return strategy_choice.choose_strategy(placement, recorded, log)
 
 
 @pytest.mark.slow
 def test_the_faster_strategy_is_chosen_and_cached(small_stage, monkeypatch):
     """Both strategies are timed once, without a limit on the time; the choice is cached."""
-    monkeypatch.setattr(autotune, "_MAX_SECONDS", math.inf)
-    monkeypatch.setattr(autotune, "_MAX_SAVING", math.inf)
+    monkeypatch.setattr(strategy_choice, "_MAX_SECONDS", math.inf)
+    monkeypatch.setattr(strategy_choice, "_MAX_SAVING", math.inf)
     config, stage = small_stage
     lines = []
     choice = choose(config, stage, lines=lines)
@@ -59,7 +59,7 @@ def test_the_faster_strategy_is_chosen_and_cached(small_stage, monkeypatch):
     assert lines[-1].startswith(
         f"auto: {choice['strategy']}; seconds of a seed's step: "
     )
-    monkeypatch.setattr(autotune, "measured_seconds", None)
+    monkeypatch.setattr(strategy_choice, "measured_seconds", None)
     assert choose(config, stage) == choice
 
 
@@ -68,7 +68,9 @@ def test_the_faster_strategy_is_chosen_and_cached(small_stage, monkeypatch):
 def test_the_slower_strategy_is_not_chosen(small_stage, monkeypatch, slow):
     config, stage = small_stage
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args, **options: 1 + (args[2] == slow)
+        strategy_choice,
+        "measured_seconds",
+        lambda *args, **options: 1 + (args[2] == slow),
     )
     choice = choose(config, stage)
     assert choice["strategy"] != slow and choice["seconds"][slow] == 2
@@ -76,7 +78,7 @@ def test_the_slower_strategy_is_not_chosen(small_stage, monkeypatch, slow):
 
 def test_a_resumed_run_keeps_its_strategy(small_stage, monkeypatch):
     config, stage = small_stage
-    monkeypatch.setattr(autotune, "measured_seconds", None)
+    monkeypatch.setattr(strategy_choice, "measured_seconds", None)
     recorded = {"strategy": "looped", "seconds": {"looped": 1, "threaded": 2}}
     assert choose(config, stage, recorded=recorded) == {"strategy": "looped"}
     without_strategy = {"spread": 1, "devices": 1}
@@ -104,17 +106,17 @@ def timed(small_stage, monkeypatch):
         clock.seconds += seconds[name]
         return costs[name]
 
-    monkeypatch.setattr(autotune, "_MAX_SAVING", 0.5)
-    monkeypatch.setattr(autotune.xla, "platform", lambda: "gpu")
-    monkeypatch.setattr(autotune, "time", clock)
-    monkeypatch.setattr(autotune, "_cost", cost)
+    monkeypatch.setattr(strategy_choice, "_MAX_SAVING", 0.5)
+    monkeypatch.setattr(strategy_choice.xla, "platform", lambda: "gpu")
+    monkeypatch.setattr(strategy_choice, "time", clock)
+    monkeypatch.setattr(strategy_choice, "_cost", cost)
     return small_stage, costs, seconds
 
 
 def test_a_short_run_compares_no_further_strategy(timed, monkeypatch, tmp_path):
     """A second strategy is timed only if that takes less than half of the run's time."""
     (config, stage), costs, seconds = timed
-    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    default, other = strategies.AUTO_CANDIDATES["gpu"]
     assert len(config["seeds"]) == 2
     run_seconds = 1.0
     costs.update({default: run_seconds / stage.last / 2, other: 1e-6})
@@ -133,9 +135,9 @@ def test_a_short_run_compares_no_further_strategy(timed, monkeypatch, tmp_path):
 
 def test_a_comparison_beyond_the_time_limit_is_left_out(timed, monkeypatch, tmp_path):
     (config, stage), costs, seconds = timed
-    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    default, other = strategies.AUTO_CANDIDATES["gpu"]
     costs.update({default: 1e6, other: 1.0})
-    seconds.update({default: autotune._MAX_SECONDS / 2 + 1, other: 1.0})
+    seconds.update({default: strategy_choice._MAX_SECONDS / 2 + 1, other: 1.0})
     assert choose(config, stage)["strategy"] == default
     seconds[default] -= 2
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "empty"))
@@ -145,7 +147,7 @@ def test_a_comparison_beyond_the_time_limit_is_left_out(timed, monkeypatch, tmp_
 def test_only_a_longer_run_times_a_strategy_that_was_left_out(timed):
     """A run of as many steps or fewer takes the cached choice, and times nothing."""
     (config, stage), costs, seconds = timed
-    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    default, other = strategies.AUTO_CANDIDATES["gpu"]
     costs.update({default: 0.01, other: 0.005})
     seconds.update({default: 1e6, other: 1.0})
     first = choose(config, stage)
@@ -163,7 +165,7 @@ def test_only_a_longer_run_times_a_strategy_that_was_left_out(timed):
 def test_a_default_that_compiles_too_long_is_taken_without_a_time(timed):
     """The seconds of its compilation are not recorded as those of a step."""
     (config, stage), costs, seconds = timed
-    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    default, other = strategies.AUTO_CANDIDATES["gpu"]
     costs.update({default: None, other: 1e-6})
     seconds.update({default: 24.2, other: 1.0})
     lines = []
@@ -180,7 +182,7 @@ def test_a_default_that_compiles_too_long_is_taken_without_a_time(timed):
 
 def test_a_default_that_does_not_fit_is_replaced(timed):
     (config, stage), costs, seconds = timed
-    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    default, other = strategies.AUTO_CANDIDATES["gpu"]
     costs.update({default: math.inf, other: 0.125})
     seconds.update({default: 1e6, other: 1e6})
     assert choose(config, stage) == {"strategy": other, "seconds": {other: 0.125}}
@@ -201,22 +203,22 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small_stage, monke
             return placement.Steps(["batch"], {}, None, None)
 
         def advance(self, states, steps):
-            clock.seconds += autotune._MAX_SECONDS + 1
+            clock.seconds += strategy_choice._MAX_SECONDS + 1
             dispatched.append(len(steps.arguments))
             return states, ()
 
     clock = Clock()
-    monkeypatch.setattr(autotune, "time", clock)
+    monkeypatch.setattr(strategy_choice, "time", clock)
     monkeypatch.setattr(
         placement, "fit_to_devices", lambda stage, *_, **__: SlowStage(stage)
     )
-    stopped = autotune.measured_seconds(
+    stopped = strategy_choice.measured_seconds(
         stage, None, "looped", 2, scanned=3, may_stop=True
     )
     assert dispatched == [3]
     assert stopped is None
     # The first dispatch of another strategy compiles, and is not taken for its step.
-    autotune.measured_seconds(stage, None, "looped", 2, scanned=3)
+    strategy_choice.measured_seconds(stage, None, "looped", 2, scanned=3)
     assert dispatched == [3, 3, 3]
 
 
@@ -224,22 +226,24 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small_stage, monke
 def test_a_cached_choice_must_still_fit(small_stage, monkeypatch):
     config, stage = small_stage
     monkeypatch.setattr(
-        autotune,
+        strategy_choice,
         "measured_seconds",
         lambda *args, **options: 1 + (args[2] == "threaded"),
     )
     assert choose(config, stage)["strategy"] == "looped"
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args, **options: 1 + (args[2] == "looped")
+        strategy_choice,
+        "measured_seconds",
+        lambda *args, **options: 1 + (args[2] == "looped"),
     )
     assert choose(config, stage)["strategy"] == "looped"
     assert choose(config, stage, too_large=["looped"])["strategy"] == "threaded"
 
 
 def test_several_processes_compare_nothing(small_stage, monkeypatch):
-    monkeypatch.setattr(autotune, "measured_seconds", None)
+    monkeypatch.setattr(strategy_choice, "measured_seconds", None)
     local_mesh = mesh.make(1)
-    assert len(autotune.candidates("auto", local_mesh, 2, steps=1)) == 2
+    assert len(strategy_choice.candidates("auto", local_mesh, 2, steps=1)) == 2
 
     class RemoteDevice:
         process_index = 1
@@ -248,7 +252,9 @@ def test_several_processes_compare_nothing(small_stage, monkeypatch):
     two_processes = types.SimpleNamespace(
         devices=devices, size=1, shape=local_mesh.shape
     )
-    assert autotune.candidates("auto", two_processes, 2, steps=1) == ("threaded",)
+    assert strategy_choice.candidates("auto", two_processes, 2, steps=1) == (
+        "threaded",
+    )
 
 
 @pytest.mark.slow
@@ -262,14 +268,16 @@ def test_a_strategy_that_fails_is_not_chosen(small_stage, monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return 1.0
 
-    monkeypatch.setattr(autotune, "measured_seconds", fail_if_threaded)
+    monkeypatch.setattr(strategy_choice, "measured_seconds", fail_if_threaded)
     lines = []
     choice = choose(config, stage, lines=lines)
     assert choice == {"strategy": "looped", "seconds": {"looped": 1.0}}
     assert lines[-1].endswith("threaded inf, looped 1")
     assert "auto: threaded: RESOURCE_EXHAUSTED: Out of memory" in lines
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args, **options: 1 + (args[2] == "looped")
+        strategy_choice,
+        "measured_seconds",
+        lambda *args, **options: 1 + (args[2] == "looped"),
     )
     assert choose(config, stage)["strategy"] == "threaded"
 
@@ -279,7 +287,9 @@ def test_a_cache_that_is_damaged_or_cannot_be_written_stops_nothing(
     small_stage, monkeypatch, tmp_path
 ):
     config, stage = small_stage
-    monkeypatch.setattr(autotune, "measured_seconds", lambda *args, **options: 1.0)
+    monkeypatch.setattr(
+        strategy_choice, "measured_seconds", lambda *args, **options: 1.0
+    )
     choice = choose(config, stage)
     (cached_file,) = (tmp_path / "cache" / "strategies").iterdir()
     cached_file.write_text("{")
@@ -291,11 +301,11 @@ def test_a_cache_that_is_damaged_or_cannot_be_written_stops_nothing(
 def test_nothing_is_compared_without_a_possible_gain(small_stage, monkeypatch):
     """One seed; a run of few steps; a strategy that the user named."""
     config, stage = small_stage
-    monkeypatch.setattr(autotune, "measured_seconds", None)
+    monkeypatch.setattr(strategy_choice, "measured_seconds", None)
     assert choose({**config, "seeds": (0,)}, stage) == {"strategy": "threaded"}
     run = {**config["run"], "strategy": "vmapped"}
     assert choose({**config, "run": run}, stage) == {"strategy": "vmapped"}
-    monkeypatch.setattr(autotune, "_MIN_STEPS", stage.last + 1)
+    monkeypatch.setattr(strategy_choice, "_MIN_STEPS", stage.last + 1)
     assert choose(config, stage) == {"strategy": "threaded"}
 
 
@@ -308,5 +318,5 @@ def test_a_run_records_its_choice(tmp_path):
 
 
 def test_candidates_are_strategies():
-    for candidates in seed_axis.AUTO_CANDIDATES.values():
-        assert set(candidates) <= set(seed_axis.STRATEGIES)
+    for candidates in strategies.AUTO_CANDIDATES.values():
+        assert set(candidates) <= set(strategies.STRATEGIES)

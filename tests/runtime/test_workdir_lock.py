@@ -16,34 +16,34 @@ import time
 import pytest
 from etils import epath
 
-from jbias.runtime import lock
+from jbias.runtime import workdir_lock
 from tests import cases, smoke_runs
 
 HOLDER = """
 import sys, time
 from etils import epath
-import jbias.runtime.lock
-jbias.runtime.lock.BEAT_SECONDS = 0.05
+import jbias.runtime.workdir_lock
+jbias.runtime.workdir_lock.BEAT_SECONDS = 0.05
 {before}
-with jbias.runtime.lock.acquire(epath.Path(sys.argv[1]), "is at work here"):
+with jbias.runtime.workdir_lock.acquire(epath.Path(sys.argv[1]), "is at work here"):
     print("held", flush=True)
     time.sleep(60)
 """
 # Another machine: another kernel, and a file system that knows no locks.
 ABROAD = """
 import errno, fcntl
-import jbias.runtime.lock
+import jbias.runtime.workdir_lock
 def flock(file, how):
     raise OSError(errno.ENOLCK, "No locks available")
 fcntl.flock = flock
-jbias.runtime.lock.boot_id = lambda: "another kernel"
-jbias.runtime.lock._host = lambda: "host-a"
+jbias.runtime.workdir_lock.boot_id = lambda: "another kernel"
+jbias.runtime.workdir_lock._host = lambda: "host-a"
 """
 
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(workdir_lock, "PATIENCE_SECONDS", 1.0)
     return epath.Path(tmp_path / "lock")
 
 
@@ -73,7 +73,7 @@ def holder(path):
 def refused(path) -> str:
     with (
         pytest.raises(ValueError, match="another process is at work") as caught,
-        lock.acquire(path, "is at work here", lambda line: None),
+        workdir_lock.acquire(path, "is at work here", lambda line: None),
     ):
         pass
     return str(caught.value)
@@ -87,7 +87,7 @@ def test_a_live_owner_is_named_and_the_other_refused(path, holder, setup):
         assert f"process {process.pid} on " in line
         assert ("host-a" in line) == bool(setup)
         assert re.search(r"since 20\d\d-.*, last sign of life \d+ s ago; wait", line)
-        assert lock.is_held(path)
+        assert workdir_lock.is_held(path)
     assert process.poll() is None
 
 
@@ -97,13 +97,13 @@ def test_the_lock_of_a_killed_owner_is_taken_over_with_a_message(path, holder, s
     process.send_signal(signal.SIGKILL)
     process.wait()
     lines, began = [], time.monotonic()
-    with lock.acquire(path, "is at work here", lines.append):
-        assert lock.is_held(path)
+    with workdir_lock.acquire(path, "is at work here", lines.append):
+        assert workdir_lock.is_held(path)
         assert f"took over the lock of process {process.pid} on" in lines[-1]
-    waited = time.monotonic() - began >= lock.PATIENCE_SECONDS
+    waited = time.monotonic() - began >= workdir_lock.PATIENCE_SECONDS
     # The kernel releases locks of its own processes immediately.
     assert waited == bool(setup)
-    assert not lock.is_held(path)
+    assert not workdir_lock.is_held(path)
 
 
 def test_an_owner_on_another_host_is_lost_only_if_silent(path, holder, monkeypatch):
@@ -115,18 +115,18 @@ def test_an_owner_on_another_host_is_lost_only_if_silent(path, holder, monkeypat
 
 
 def test_an_error_releases_the_lock_as_well(path):
-    with pytest.raises(RuntimeError), lock.acquire(path, "is at work here"):
+    with pytest.raises(RuntimeError), workdir_lock.acquire(path, "is at work here"):
         raise RuntimeError("ended")
     assert path.read_bytes() == b""
     lines = []
-    with lock.acquire(path, "is at work here", lines.append):
+    with workdir_lock.acquire(path, "is at work here", lines.append):
         assert lines == []
 
 
 def test_a_released_lock_has_no_owner(path):
     lines = []
     for _ in range(2):
-        with lock.acquire(path, "is at work here", lines.append):
+        with workdir_lock.acquire(path, "is at work here", lines.append):
             assert json.loads(path.read_text())["pid"] == os.getpid()
         assert path.read_text() == ""
     assert not lines
@@ -136,17 +136,17 @@ def test_a_released_lock_has_no_owner(path):
 @pytest.mark.parametrize("content", ["{", "x" * 320, '{"pid": 1}', "null", "\0\0"])
 def test_a_damaged_lock_is_waited_for_and_taken(path, content):
     path.write_text(content)
-    with lock.acquire(path, "is at work here", lambda line: None):
+    with workdir_lock.acquire(path, "is at work here", lambda line: None):
         assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
 def test_the_old_owner_is_stopped_before_it_writes(path, monkeypatch):
-    with lock.acquire(path, "is at work here") as own_lock:
+    with workdir_lock.acquire(path, "is at work here") as own_lock:
         own_lock.check()
-        monkeypatch.setattr(lock, "boot_id", lambda: "another kernel")
+        monkeypatch.setattr(workdir_lock, "boot_id", lambda: "another kernel")
         monkeypatch.setattr(fcntl, "flock", no_locks)
         with (
-            lock.acquire(path, "is at work here", lambda line: None),
+            workdir_lock.acquire(path, "is at work here", lambda line: None),
             pytest.raises(OSError, match="taken over by process .* continues there"),
         ):
             own_lock.check()
@@ -156,19 +156,19 @@ def test_the_old_owner_is_stopped_before_it_writes(path, monkeypatch):
 
 def test_a_late_beat_is_written_to_no_other_file(path, tmp_path, monkeypatch):
     late, slow = threading.Event(), threading.Event()
-    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(workdir_lock, "BEAT_SECONDS", 0.01)
 
     def check(own_lock):
         slow.set()
         assert late.wait(10)  # A disk that hangs.
 
-    with lock.acquire(path, "is at work here") as own_lock:
-        monkeypatch.setattr(lock.Lock, "check", check)
+    with workdir_lock.acquire(path, "is at work here") as own_lock:
+        monkeypatch.setattr(workdir_lock.Lock, "check", check)
         assert slow.wait(10)
     thread = next(t for t in threading.enumerate() if t.name == "lock beats")
     # New files get the descriptor of the released lock.
     other_files = [(tmp_path / str(i)).open("w") for i in range(3)]
-    with lock.acquire(path, "begins next"):
+    with workdir_lock.acquire(path, "begins next"):
         late.set()
         thread.join(10)
         assert json.loads(path.read_text())["token"] != own_lock.owner.token
@@ -184,7 +184,7 @@ def no_locks(file, operation):
 def test_a_removed_or_replaced_directory_is_detected(tmp_path):
     run = epath.Path(tmp_path / "run")
     run.mkdir()
-    with lock.acquire(run / "lock", "is at work here") as own_lock:
+    with workdir_lock.acquire(run / "lock", "is at work here") as own_lock:
         run.rename(tmp_path / "elsewhere")
         with pytest.raises(OSError, match="run has disappeared .*bring the disk back"):
             own_lock.check()
@@ -208,7 +208,7 @@ def test_a_lock_is_acquired_again_if_its_file_was_removed(path, monkeypatch):
         flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with lock.acquire(path, "is at work here") as own_lock:
+    with workdir_lock.acquire(path, "is at work here") as own_lock:
         own_lock.check()
 
 
@@ -219,21 +219,21 @@ def test_disk_errors_are_raised_unchanged(path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", failing)
     with (
         pytest.raises(OSError, match="Input/output"),
-        lock.acquire(path, "is at work here"),
+        workdir_lock.acquire(path, "is at work here"),
     ):
         pass
 
 
 def test_the_owner_is_known_while_the_lock_is_held(path, holder):
     """A second start that is refused does not change the first one's log."""
-    assert not lock.is_held_elsewhere(path)
-    with lock.acquire(path, "is at work here"):
-        assert not lock.is_held_elsewhere(path)
+    assert not workdir_lock.is_held_elsewhere(path)
+    with workdir_lock.acquire(path, "is at work here"):
+        assert not workdir_lock.is_held_elsewhere(path)
     process = holder()
-    assert lock.is_held_elsewhere(path)
+    assert workdir_lock.is_held_elsewhere(path)
     process.kill()
     process.wait()
-    assert not lock.is_held_elsewhere(path)
+    assert not workdir_lock.is_held_elsewhere(path)
 
 
 @cases.each("kind", ["folder", "link", "dangling link", "pipe"])
@@ -248,7 +248,7 @@ def test_a_lock_that_is_no_plain_file_is_refused_in_one_line(tmp_path, kind):
     else:
         os.symlink(target if kind == "link" else tmp_path / "nowhere", place)
     refused = pytest.raises(ValueError, match="must be a plain file.*; remove it")
-    with refused, lock.acquire(place, "is at work here"):
+    with refused, workdir_lock.acquire(place, "is at work here"):
         pass
     assert target.read_text() == "precious"
-    assert not lock.is_held(place)
+    assert not workdir_lock.is_held(place)

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 from jbias.runtime import cuda_graphs, files, messages, xla
-from jbias.training import placement, seed_axis, stages
-from jbias.training.tuning import hlo, memory
+from jbias.training import placement, seed_axis, stages, strategies
+from jbias.training.tuning import hlo, memory_fit
 
 _MIN_STEPS = 500  # Shorter runs compare nothing.
 _MAX_SECONDS = 20.0  # The budget of a comparison, apart from the default strategy.
@@ -39,7 +39,7 @@ def candidates(
     if strategy != "auto":
         return (strategy,)
     platform = xla.platform()
-    default = seed_axis.default_strategy(platform, devices.size)
+    default = strategies.default_strategy(platform, devices.size)
     has_one_process = len({x.process_index for x in devices.devices.flat}) == 1
     is_compared = (
         count > devices.shape["seed"]
@@ -47,7 +47,7 @@ def candidates(
         and has_one_process
         and (platform != "cpu" or devices.size == 1)
     )
-    names = seed_axis.AUTO_CANDIDATES[platform] if is_compared else ()
+    names = strategies.AUTO_CANDIDATES[platform] if is_compared else ()
     return (default, *(name for name in names if name != default))
 
 
@@ -61,7 +61,7 @@ def gate_probability(stage_config: Mapping[str, Any]) -> float:
 
 
 def choose_strategy(
-    placed: memory.Placement, earlier: Any, say: Callable[[str], None]
+    placed: memory_fit.Placement, earlier: Any, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return {"strategy": name}, and the cost of each candidate if several were compared.
 
@@ -124,16 +124,16 @@ def choose_strategy(
     return choice
 
 
-def _cache_path(placed: memory.Placement, names: tuple[str, ...]) -> pathlib.Path:
+def _cache_path(placed: memory_fit.Placement, names: tuple[str, ...]) -> pathlib.Path:
     """Return the cache file of a comparison, named by a hash of all that the result depends on.
 
     The hash is of one seed's program in the first stage, the devices, the versions of JAX
     and the driver, the candidates, the number of seeds, and the options of the run.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
-    program = memory.lower_step(
+    program = memory_fit.lower_step(
         stage.program.step,
-        seed_axis.STRATEGIES["looped"],
+        strategies.STRATEGIES["looped"],
         stage.shapes,
         devices,
         1,
@@ -160,7 +160,7 @@ def _cache_path(placed: memory.Placement, names: tuple[str, ...]) -> pathlib.Pat
 
 
 def _compare(
-    placed: memory.Placement,
+    placed: memory_fit.Placement,
     names: tuple[str, ...],
     unit: str,
     say: Callable[[str], None],
@@ -211,7 +211,7 @@ def _compare(
 
 
 def _cost(
-    placed: memory.Placement, name: str, unit: str, *, is_first: bool
+    placed: memory_fit.Placement, name: str, unit: str, *, is_first: bool
 ) -> float | None:
     """Return the cost of one seed's step in the first stage; infinite if a stage does not fit.
 
@@ -225,19 +225,23 @@ def _cost(
 
     def compile_and_keep(
         step: seed_axis.SeedFunction,
-        strategy: seed_axis.Strategy,
+        strategy: strategies.Strategy,
         shapes: stages.StepShapes,
         devices: jax.sharding.Mesh,
         count: int,
-    ) -> memory.Need:
-        program = memory.lower_step(step, strategy, shapes, devices, count).compile()
+    ) -> memory_fit.Need:
+        program = memory_fit.lower_step(
+            step, strategy, shapes, devices, count
+        ).compile()
         compiled_programs[count] = program
-        return memory.program_need(program, shapes.state, count)
+        return memory_fit.program_need(program, shapes.state, count)
 
     first, *later_stages = placed.stages
-    count = memory.fit(placed.stages, first, devices, run, free, compile_and_keep).count
+    count = memory_fit.fit(
+        placed.stages, first, devices, run, free, compile_and_keep
+    ).count
     other_fits = (
-        memory.fit(placed.stages, x, devices, run, free) for x in later_stages
+        memory_fit.fit(placed.stages, x, devices, run, free) for x in later_stages
     )
     if not count or not all(fit.count for fit in other_fits):
         return math.inf
@@ -247,10 +251,10 @@ def _cost(
             devices,
             name,
             count,
-            scanned=memory.scanned_steps(run),
+            scanned=memory_fit.scanned_steps(run),
             may_stop=is_first,
         )
-    is_stacked = seed_axis.STRATEGIES[name].stacked
+    is_stacked = strategies.STRATEGIES[name].stacked
     seeds_per_program = count // devices.shape["seed"] if is_stacked else 1
     return estimated_cycles(
         compiled_programs[seeds_per_program], first, seeds_per_program
@@ -273,7 +277,7 @@ def _relative_size(name: str, count: int) -> int:
     convolutions are unrolled, else 1. On TPUs and GPUs, the compilation of ten unrolled seeds
     took four to five times as long as the compilation of one seed.
     """
-    strategy = seed_axis.STRATEGIES[name]
+    strategy = strategies.STRATEGIES[name]
     is_unrolled = "unrolled" in (strategy.dispatch, strategy.convolutions)
     return 1 + count // 2 if is_unrolled else 1
 
