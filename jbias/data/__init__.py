@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -98,12 +98,12 @@ REGISTRY = extensions.Registry(
 )
 
 
-def find(name: str) -> base.Spec:
-    """Return the Spec of a data set; ValueError if the name is unknown.
+def find(name: str) -> base.DataSet:
+    """Return the data set of a name; ValueError if the name is unknown.
 
-    name: a key of DATASETS, or the name of a user's own data set, see `load`. A user's Spec has
-    no known splits, and its `make` selects a part such as "[:90%]" itself.
-    messages.UserCodeError, a ValueError, if the user's file or function fails.
+    name: a key of DATASETS, or the name of a user's own data set, see `load`. A user's data set
+    has no known splits. messages.UserCodeError, a ValueError, if the user's file or function
+    fails.
     """
     if name in DATASETS:
         return DATASETS[name]
@@ -117,32 +117,35 @@ def find(name: str) -> base.Spec:
             must="be a known one",
         )
     where = "data.load: the data set must be a known one"
-    make_split = extensions.find(where, name, REGISTRY)
+    make = extensions.find(where, name, REGISTRY)
+    return _OwnSet(name=name, make=make, cite="", licence="", about=name)
 
-    @functools.wraps(make_split)
-    def make(split: str, **options: Any) -> base.Source:
-        """Return the source of a split, or a part of a split, from the user's function."""
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _OwnSet(base.DataSet):
+    """A data set of a user's own function, which returns all images of a split."""
+
+    make: Callable[..., base.Source]  # make(split, *, size, option=...) -> source.
+
+    @property
+    def options(self) -> base.Options:
+        """The keyword options of the user's function."""
+        return base.keyword_options(self.make)
+
+    def open(self, split: str, **options: Any) -> base.Source:
+        """Return the source of a split or of a part of it; options: of the user's function."""
         parsed_split = listing.parse_split("data.load", split)
-        source = make_split(parsed_split.base, **options)
+        source = self.make(parsed_split.base, **options)
         if parsed_split.base == split:
             return source
         rows = listing.split_indices(
-            name,
+            self.name,
             listing.number_names(len(source)),
             labels=source.columns["label"],
             classes=source.classes,
             split=parsed_split,
         )
         return sources.take(source, rows, digest=split)
-
-    return base.Spec(
-        make=make,
-        options=base.keyword_options(make_split),
-        splits=(),
-        cite="",
-        licence="",
-        about=name,
-    )
 
 
 def from_arrays(
@@ -176,10 +179,10 @@ def from_arrays(
     )
 
 
-def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> None:
+def _check_options(name: str, entry: base.DataSet, options: Mapping[str, Any]) -> None:
     """Raise ValueError for an unknown option, base.Missing if a required option is absent.
 
-    name, entry: name and Spec of the data set. options: the user's options by name.
+    name, entry: the data set and its name. options: the user's options by name.
     """
     for option in options:
         errors.check_known(
@@ -202,7 +205,7 @@ def _hashable(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _make_source(
-    entry: base.Spec, split: str, options: tuple[tuple[str, Any], ...]
+    entry: base.DataSet, split: str, options: tuple[tuple[str, Any], ...]
 ) -> base.Source:
     """Return the source of a split; base.Missing, with the expected files, if not on disk.
 
@@ -210,7 +213,7 @@ def _make_source(
     """
     try:
         option_values = dict(options)
-        return entry.make(split, **option_values)
+        return entry.open(split, **option_values)
     except base.Missing as error:
         raise base.Missing(f"{error}; expected: {entry.needs}") from error
 

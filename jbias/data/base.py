@@ -1,4 +1,4 @@
-"""The types of data sets: Spec, a row of DATASETS, and Source, random access to a split."""
+"""The types of data sets: DataSet, an entry of DATASETS, and Source, random access to a split."""
 
 import abc
 import contextlib
@@ -110,24 +110,38 @@ class Source(abc.ABC):
             assert name not in self.values or 0 <= low <= high < len(self.values[name])
 
 
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """A data set: the function that makes the source of a split, and a description."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class DataSet(abc.ABC):
+    """A data set: published facts, and `open`, which makes the source of a split.
 
-    make: Callable[..., Source]  # make(split, *, size, **options)
-    splits: tuple[str, ...]  # Known splits; () where any folder name may be a split.
+    Its kinds are FileSet and DrawnSet in jbias/data/sets/kinds.py.
+    """
+
+    name: str  # Such as "pacs".
     cite: str  # Citation.
     licence: str
     about: str  # One line: contents, counts and layout on disk.
+    splits: tuple[str, ...] = ()  # Known splits; () where any folder may be a split.
     size: str = ""  # Size of the download, such as "2.9 GB packed"; "" without any.
     where: str = ""  # Address of the download, with instructions; "" without any.
     narrows: tuple[str, ...] = ()  # Options that select some of a split's images.
     aspect: tuple[int, int] = (1, 1)  # Height to width of the images.
     classes: int = 0  # Number of classes as published; 0 where that varies.
-    # Number of images as published, of each split or of every split.
-    images: Mapping[str, int] | int = dataclasses.field(default=0, hash=False)
-    # Keyword options of `make` by name, with defaults and annotations.
-    options: Options = dataclasses.field(default_factory=dict, hash=False)
+    # Number of images as published, of each split or of every split; 0 where that varies.
+    images: Mapping[str, int] | int = 0
+    is_native: bool = False  # True if the images are published at one size.
+
+    @property
+    @abc.abstractmethod
+    def options(self) -> Options:
+        """Keyword options of `open` by name, with defaults and annotations."""
+
+    @abc.abstractmethod
+    def open(self, split: str, **options: Any) -> Source:
+        """Return the source of a split, "train", or of a part of it, "train[:90%]".
+
+        ValueError for invalid options and files, Missing for missing files.
+        """
 
     @property
     def needs(self) -> str:

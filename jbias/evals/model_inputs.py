@@ -5,7 +5,6 @@ can have the size, crop and interpolation that the network was trained for. `cho
 these from the network's description, and `prepare` adds them to the sets of a suite.
 """
 
-import inspect
 import math
 import statistics
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jbias import data, errors
-from jbias.data import base, decoding, sources, tables
+from jbias.data import base, decoding, sources
 from jbias.evals import described_preprocessing
 from jbias.untrusted import opening
 
@@ -101,8 +100,8 @@ def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, 
     prepared = {}
     for name, options in sets.items():
         known = data.DATASETS.get(options["data"])
-        takes = inspect.signature(known.make).parameters if known else {}
-        is_native = tables.data_sets().get(options["data"], {}).get("native", False)
+        takes = known.options if known else {}
+        is_native = known is not None and known.is_native
         added = {
             key: value
             for key, value in inputs.options.items()

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from jbias import errors
+from jbias import data, errors
 from jbias.configs import datasets
 from jbias.configs.suites import biases
-from jbias.data import labels, tables
+from jbias.data import labels
 
 # Names of splits for training.
 _TRAINING = ("train", "training")
@@ -120,7 +120,7 @@ def _splits_in(path: str) -> tuple[str, ...]:
 
 def _spellings() -> dict[str, tuple[str, ...]]:
     """Return the names that folders of Geirhos' sets may have, by set."""
-    folders = tables.data_sets()["geirhos"]["folders"]
+    folders = data.DATASETS["geirhos"].folders
     return {split: (split, *folders.get(split, ())) for split in datasets.STIMULI}
 
 

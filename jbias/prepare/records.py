@@ -26,7 +26,6 @@ import numpy as np
 from jbias import data
 from jbias.data import sources
 from jbias.data.forms import shards as forms
-from jbias.data.sets import split_files
 from jbias.models import weight_files
 from jbias.prepare import dataset
 from jbias.untrusted import opening
@@ -105,7 +104,7 @@ def _write_index(
     other = sorted(path.name for path in existing - {*paths})
     if other:
         raise ValueError(f"{must}, got {other[0]}; {remedy}")
-    lengths = split_files.request("folder", split, root=args.src).find().lengths
+    lengths = data.DATASETS["folder"].files(split, root=args.src).find().lengths
     index = {
         "names": np.array(source.files),
         "labels": source.columns["label"],

@@ -12,7 +12,7 @@ from tests import cases
 @cases.each("name", data.DATASETS)
 def test_every_data_set_is_fully_described(name):
     entry = data.DATASETS[name]
-    assert next(iter(inspect.signature(entry.make).parameters)) == "split"
+    assert next(iter(inspect.signature(entry.open).parameters)) == "split"
     assert "size" in entry.options
     for text in (entry.cite, entry.licence, entry.about):
         assert text

@@ -201,14 +201,15 @@ def test_an_attribute_with_one_value_cannot_be_shifted_to_others(full_set):
 
 def test_all_parts_share_one_opened_set(monkeypatch):
     """A set is opened once for all its parts, because opening is slow."""
-    calls, entry = [], data.DATASETS["shapes"]
+    calls, entry = [], dataclasses.replace(data.DATASETS["shapes"])
+    open_split = entry.open
 
-    def make(*args, **options):
+    def open_counted(_, *args, **options):
         calls.append(args)
-        return entry.make(*args, **options)
+        return open_split(*args, **options)
 
-    row = dataclasses.replace(entry, make=make)
-    monkeypatch.setattr(data, "DATASETS", {"shapes": row})
+    monkeypatch.setattr(type(entry), "open", open_counted)
+    monkeypatch.setattr(data, "DATASETS", {"shapes": entry})
     for part in ("train", "valid", "id", "ood"):
         shift = dict(level="C6", part=part)
         data.load("shapes", "train", n=2048, correlation=1 / 16, shift=shift)

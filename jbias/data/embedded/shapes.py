@@ -64,7 +64,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jbias import errors
-from jbias.data import cache, sources, tables
+from jbias.data import cache, sets, sources
 from jbias.data.embedded import shape_scenes
 from jbias.data.forms import listing
 
@@ -180,7 +180,7 @@ def source_fields(
     return {
         "images": arrays["image"],
         "name": f"{name}/{split}",
-        "cite": tables.cite(name),
+        "cite": sets.DATASETS[name].cite,
         "fingerprint": listing.digest_named(arrays, *words),
         "preprocessing": f"drawn at {size} pixels",
     }

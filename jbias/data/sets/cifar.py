@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import base, corruptions, sources, tables
+from jbias.data import base, corruptions, sets, sources, tables
 from jbias.data.base import Names
 from jbias.data.forms import listing
 from jbias.data.sets import arrays
@@ -55,7 +55,7 @@ def read(files: SplitFiles) -> base.Source:
                 problem = f"{missing[0]} is missing; unpack the archive again"
                 raise base.Missing(f"{where}: {problem}")
     images = files.find()  # In class folders or shards.
-    k = tables.data_sets()[files.name]["classes"]
+    k = sets.DATASETS[files.name].classes
     if not images.classes or len(images.classes) != k:
         must = f"{where}: must have {k} classes, got {len(images.classes or ())}"
         raise ValueError(f"{must}; unpack the published archive below {root!r}")

@@ -41,10 +41,10 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from jbias import errors
-from jbias.data import decoding, sources, tables
+from jbias.data import decoding, sets, sources, tables
 from jbias.data.base import Names
 from jbias.data.forms import listing
-from jbias.data.sets import mnist, split_files
+from jbias.data.sets import split_files
 
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE = {
@@ -65,7 +65,16 @@ PAIRS = {
 FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
 # Default sizes in pixels.
 SIZES: Mapping[str, int] = dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
-_CITED = {"irm": "colored_mnist", "domainbed": "colored_mnist/domainbed"}
+_DIGITS = """\
+digits: LeCun, Bottou, Bengio and Haffner: Gradient-Based Learning Applied to Document \
+Recognition. Proceedings of the IEEE 86, 1998"""
+_CITE_DOMAINBED = f"""\
+Gulrajani and Lopez-Paz: In Search of Lost Domain Generalization. ICLR 2021, \
+https://arxiv.org/abs/2007.01434; after Arjovsky, Bottou, Gulrajani and Lopez-Paz: \
+Invariant Risk Minimization. 2019, https://arxiv.org/abs/1907.02893; {_DIGITS}"""
+_CITE_TEN_CLASSES = f"""\
+Hu, Sang, Wang and Jiang: Understanding and Testing Generalization of Deep Networks on \
+Out-of-Distribution Data. 2021, https://arxiv.org/abs/2111.09190; {_DIGITS}"""
 _ENVIRONMENTS = {"train": (0, 1), "train_0": (0,), "train_1": (1,), "test": (2,)}
 
 
@@ -156,7 +165,7 @@ def make(
         measures=("accuracy", "groups"),
         note=drawn.note,
         values={"attribute": colours},
-        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
+        cite=_cite(form),
     )
 
 
@@ -193,6 +202,13 @@ def _check(
     errors.check_whole(where, seed, low=0, name="seed")
 
 
+def _cite(form: str) -> str:
+    """Return the citation of a form."""
+    if form == "irm":
+        return sets.DATASETS["colored_mnist"].cite
+    return _CITE_DOMAINBED if form == "domainbed" else _CITE_TEN_CLASSES
+
+
 class _Drawn(NamedTuple):
     """Grey digits of a split with their columns, before colouring."""
 
@@ -205,9 +221,7 @@ def _read(
     root: str, splits: Names
 ) -> tuple[UInt8[np.ndarray, "n h w"], Int[np.ndarray, "n"], str]:
     """Return the pixels, the digits and the notes of splits of MNIST, concatenated."""
-    originals = [
-        mnist.read(split_files.request("mnist", split, root=root)) for split in splits
-    ]
+    originals = [sets.DATASETS["mnist"].open(split, root=root) for split in splits]
     pixels = np.concatenate([source.images[..., 0] for source in originals])
     digits = np.concatenate([source.columns["label"] for source in originals])
     notes = [f"MNIST: {source.note}" for source in originals if source.note]

@@ -27,14 +27,14 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias import errors
-from jbias.data import base, labels, tables
+from jbias.data import base, labels, sets, tables
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.data.sets.split_files import SplitFiles
 
 CLASSES = tuple(labels.geirhos16())
 # The splits of "geirhos".
-STIMULI: Names = tuple(tables.data_sets()["geirhos"]["images"])
+STIMULI: Names = sets.DATASETS["geirhos"].splits
 _SETS = tables.read("model_vs_human")["sets"]
 CONDITIONS = {name: tuple(row["conditions"]) for name, row in _SETS.items()}
 MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}

@@ -49,7 +49,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias import errors, numerals
-from jbias.data import base, sources, tables
+from jbias.data import base, sets, sources, tables
 from jbias.data import labels as spaces
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
@@ -57,7 +57,7 @@ from jbias.data.sets import folder, split_files
 from jbias.data.sets.split_files import SplitFiles
 from jbias.untrusted import opening
 
-VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
+VALIDATION_IMAGES = sets.DATASETS["imagenet"].images["val"]
 _STEM = "ILSVRC2012_val_"
 _ROW = re.compile(rf"(?:({_STEM}\d{{8}})\S*?[\s,])?\s*(n\d{{8}}|\d{{1,3}})\b")
 # Starts of Hugging Face's names of the first and the last class.

@@ -17,10 +17,9 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from jbias import errors
-from jbias.data import base, loader, sources, tables
+from jbias.data import base, loader, sets, sources, tables
 from jbias.data.base import Column
 from jbias.data.forms import listing
-from jbias.data.sets import cifar, split_files
 from jbias.data.sets.split_files import SplitFiles
 from jbias.untrusted import limits, opening
 
@@ -118,8 +117,8 @@ def stacked(
     where = f"data.stacked {split}"
     errors.check_choice(where, answer, HALVES, name="answer")
     errors.check_whole(where, seed, low=0, name="seed")
-    below = cifar.read(split_files.request("cifar10", split, root=root, size=size))
-    above = read(split_files.request("mnist", split, root=digits, size=size), pad=2)
+    below = sets.DATASETS["cifar10"].open(split, root=root, size=size)
+    above = sets.DATASETS["mnist"].open(split, root=digits, size=size, pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
     rng = np.random.default_rng((seed, len(objects), len(numbers)))
     if listing.parse_split(where, split).base == "train":
@@ -139,7 +138,7 @@ def stacked(
         fingerprint=hashlib.sha256(words.encode() + partners.tobytes()).hexdigest(),
         note="; ".join(filter(None, (below.note, above.note))),
         measures=("accuracy", "halves"),
-        cite=tables.cite("stacked"),
+        cite=sets.DATASETS["stacked"].cite,
     )
 
 

@@ -18,7 +18,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +27,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from jbias import errors
-from jbias.data import base, decoding, labels, sources, tables
+from jbias.data import base, decoding, labels, sources
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing, shards, stores
 from jbias.runtime import messages
@@ -208,59 +208,6 @@ class SplitFiles:
             "note": note,
             **more,
         }
-
-
-def request(
-    name: str,
-    split: str,
-    *,
-    root: str,
-    size: int | None = None,
-    resize: int | None = None,
-    crop: bool = True,
-    fit: str = "crop",
-    interpolation: str = "bilinear",
-    fill: Sequence[int] = (0, 0, 0),
-    folders: Mapping[str, Names] | None = None,
-) -> SplitFiles:
-    """Return the files of a split of a data set of tables/data_sets.json below `root`.
-
-    name: key of tables/data_sets.json. split: "train" or "train[:90%]".
-    size, resize, crop, fit, interpolation, fill: see decoding.preprocess; default size: the
-    published one, else 224. For example, resize=256 with size=224 cuts off the outer 12.5 %,
-    as BiasBed did. folders: {split: further names of its folder}.
-    ValueError for wrong options, base.Missing if `root` does not exist.
-    """
-    row = tables.data_sets()[name]
-    is_users, images = row.get("own"), row.get("images")
-    title = os.path.basename(os.path.abspath(root)) if is_users else name
-    where = f"data.{name} {title}/{split}" if is_users else f"data.{name} {split}"
-    parsed_split = listing.parse_split(where, split)
-    size = row.get("pixels", 224) if size is None else size
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
-    native = row.get("native", False)
-    transform = decoding.preprocess(
-        size,
-        resize,
-        crop,
-        native=native,
-        fit=fit,
-        interpolation=interpolation,
-        fill=fill,
-    )
-    return SplitFiles(
-        name=title,
-        split=split,
-        where=where,
-        root=root,
-        part=parsed_split,
-        transform=transform,
-        spellings=(folders or row.get("folders", {})).get(parsed_split.base, ()),
-        cite=row["cite"],
-        published=images.get(parsed_split.base)
-        if isinstance(images, Mapping)
-        else images,
-    )
 
 
 _PLACES = ("", "data", "{split}")

@@ -17,7 +17,7 @@ import re
 from typing import Any
 
 from jbias import errors
-from jbias.data import base, tables
+from jbias.data import base, sets
 from jbias.data.forms import listing, shards
 from jbias.data.sets.split_files import SplitFiles
 
@@ -47,7 +47,7 @@ def read(files: SplitFiles, *, builder: str, space: str = "names") -> base.Sourc
         raise ValueError(f"{must}, {got}; {remedy}")
     counts = {split.name: sum(split.shard_lengths) for split in info.splits}
     errors.check_known(where, files.part.base, counts, "split", must="be there")
-    cite = " ".join(info.citation.split()) or tables.cite("folder")
+    cite = " ".join(info.citation.split()) or sets.DATASETS["folder"].cite
     files = dataclasses.replace(files, name=builder, root=path, where=where, cite=cite)
     images = files.find()
     expected, got = counts[files.part.base], len(images.names)

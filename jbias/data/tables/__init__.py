@@ -17,17 +17,6 @@ def read(name: str) -> Any:
 
 
 @functools.cache
-def data_sets() -> dict[str, dict[str, Any]]:
-    """Return {data set: its row} of data_sets.json; the file's "about" explains the keys."""
-    return {name: row for name, row in read("data_sets").items() if name != "about"}
-
-
-def cite(name: str) -> str:
-    """Return the citation of a data set, "pacs", or of a form of it, "colored_mnist/shifts"."""
-    return data_sets()[name]["cite"]
-
-
-@functools.cache
 def class_names(name: str) -> tuple[str, ...]:
     """Return the class names of a data set, in the order of labels.
 

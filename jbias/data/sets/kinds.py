@@ -1,0 +1,127 @@
+"""The two kinds of data sets: FileSet, read from files, and DrawnSet, made by code."""
+
+import dataclasses
+import functools
+import os
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from jbias.data import base, decoding
+from jbias.data.base import Names
+from jbias.data.forms import listing
+from jbias.data.sets import split_files
+
+# Options of data sets whose images are cropped.
+_CROPPING = ("crop", "fit", "fill")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class FileSet(base.DataSet):
+    """A data set in files below a folder."""
+
+    # "module:function" of the reader: read(files, *, option=...) -> source, where `files` is
+    # a SplitFiles. The reader's keywords are options of the data set.
+    read: str
+    pixels: int = 224  # Default side of the images in pixels.
+    has_crops: bool = True  # False: no options crop, fit and fill.
+    is_own: bool = (
+        False  # True for a user's own images, which are named by their folder.
+    )
+    # {split: further names of its folder}.
+    folders: Mapping[str, Names] = dataclasses.field(default_factory=dict)
+
+    @property
+    def reader(self) -> Callable[..., base.Source]:
+        """The function that `read` names; its module is imported."""
+        return pkgutil.resolve_name(self.read)
+
+    @functools.cached_property
+    def options(self) -> base.Options:
+        """The keyword options of `files`, then those of the reader."""
+        options = dict(base.keyword_options(self.files))
+        options["size"] = options["size"].replace(default=self.pixels, annotation=int)
+        if not self.has_crops:
+            options = {k: v for k, v in options.items() if k not in _CROPPING}
+        return MappingProxyType({**options, **base.keyword_options(self.reader)})
+
+    def open(self, split: str, **options: Any) -> base.Source:
+        """Return the source of a split or of a part of it; options: of `files` and the reader."""
+        options_of_files = {
+            name: options.pop(name)
+            for name in base.keyword_options(self.files)
+            if name in options
+        }
+        return self.reader(self.files(split, **options_of_files), **options)
+
+    def files(
+        self,
+        split: str,
+        *,
+        root: str,
+        size: int | None = None,
+        resize: int | None = None,
+        crop: bool = True,
+        fit: str = "crop",
+        interpolation: str = "bilinear",
+        fill: Sequence[int] = (0, 0, 0),
+    ) -> split_files.SplitFiles:
+        """Return the files of a split below the folder `root`, and their preprocessing.
+
+        split: "train" or "train[:90%]". size, resize, crop, fit, interpolation, fill: see
+        decoding.preprocess; default size: `pixels`. For example, resize=256 with size=224 cuts
+        off the outer 12.5 %, as BiasBed did.
+        ValueError for wrong options, base.Missing if `root` does not exist.
+        """
+        name, where = self.name, f"data.{self.name} {split}"
+        if self.is_own:
+            name = os.path.basename(os.path.abspath(root))
+            where = f"data.{self.name} {name}/{split}"
+        parsed_split = listing.parse_split(where, split)
+        root = listing.require_folder(where, os.path.expanduser(root), "root")
+        transform = decoding.preprocess(
+            self.pixels if size is None else size,
+            resize,
+            crop,
+            native=self.is_native,
+            fit=fit,
+            interpolation=interpolation,
+            fill=fill,
+        )
+        published = self.images
+        if isinstance(published, Mapping):
+            published = published.get(parsed_split.base)
+        return split_files.SplitFiles(
+            name=name,
+            split=split,
+            where=where,
+            root=root,
+            part=parsed_split,
+            transform=transform,
+            spellings=self.folders.get(parsed_split.base, ()),
+            cite=self.cite,
+            published=published or None,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class DrawnSet(base.DataSet):
+    """A data set that code draws, or that it makes of other data sets."""
+
+    # "module:function": make(split, *, size, option=...) -> source.
+    make: str
+
+    @property
+    def maker(self) -> Callable[..., base.Source]:
+        """The function that `make` names; its module is imported."""
+        return pkgutil.resolve_name(self.make)
+
+    @functools.cached_property
+    def options(self) -> base.Options:
+        """The keyword options of the maker."""
+        return base.keyword_options(self.maker)
+
+    def open(self, split: str, **options: Any) -> base.Source:
+        """Return the source of a split or of a part of it; options: of the maker."""
+        return self.maker(split, **options)
