@@ -201,9 +201,10 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 def _plan(
     args: argparse.Namespace, config: dict[str, Any], target: "targets.Target"
 ) -> dict[str, Any]:
-    """Return the plan for one target, a dict as `run_estimates.plan` returns it.
+    """Return the plan for one target, with the keys of the result of `run_estimates.plan`.
 
-    With --compare, {"target", "error"} instead of a ValueError.
+    If that function raises a ValueError, --compare gives {"target": its name, "error": one line};
+    without --compare the error is raised. args: the parsed flags. config: the run's config.
     """
     from jbias import run_estimates
 
@@ -281,7 +282,10 @@ def _measured(
 
 
 def _page(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows of one plan as texts: (name, numbers, meaning of the numbers)."""
+    """Return the rows of one plan as texts: (name, numbers, meaning of the numbers).
+
+    plan: result of `run_estimates.plan`, perhaps with the entry "measured" of `_measured`.
+    """
     details = {
         "seeds at once": _STRATEGIES[plan["strategy"]],
         "step of all seeds": _ESTIMATES[plan["estimate"]],
@@ -295,8 +299,9 @@ def _page(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def _lines(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the rows of one plan as texts, (name, numbers).
 
-    Names of the parts of a row are indented. Without a known time of a step, the rows about
-    time are left out.
+    In this order: devices and memory, the parts of the memory, a remedy if one was looked for,
+    times and their parts if the time of a step is known, the price if it was given, and measured
+    numbers. Names of parts are indented. plan: see `_page`.
     """
     values = {**plan, "yes": "yes" if plan["fits"] else "no"}
     rows = [(name, text.format_map(values)) for name, text in _MEMORY_LINES]

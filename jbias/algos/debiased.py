@@ -202,9 +202,11 @@ def _biasbed_batches(
     alpha: float,
     mix_group: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (clean batch, stylised batch) of BiasBed's variant, both with mixed labels.
+    """Return (clean batch, stylised batch) of BiasBed's variant.
 
-    content: the same batch with smaller images. Other arguments: see `make`.
+    Both are copies of `batch` with another "target", (1 + gamma) / 2 of the image's label and (1 -
+    gamma) / 2 of the label of the image that gives the style; the second also has stylised images
+    in "image". content: the same batch with smaller images. Other arguments: see `make`.
     """
     mean, std = np.float32([net.mean, net.std])[:, None, None, None]
     content = {**content, "image": (content["image"] - mean) / std}

@@ -82,11 +82,13 @@ def make(net: nn.Module) -> base.Algo:
 def add_batch(
     sums: dict[str, Array], h: Float[Array, "b c"], weight: Float[Array, "b"] | None
 ) -> dict[str, Any]:
-    """Return the running sums, "count", "mean" and "square", after a batch of features h.
+    """Return the sums over all batches so far, after a batch of features h.
 
-    sums: the sums before the batch. weight: weights of the examples; None: all 1. "square" is
-    the weighted sum of squared differences from the mean. The update of Chan, Golub and
-    LeVeque, The American Statistician 1983, 37 (3), has no cancellation.
+    Keys: "count", the sum of weights; "mean" (c), the weighted mean; "square" (c), the weighted sum
+    of squared differences from the mean. The update of Chan, Golub and LeVeque, The American
+    Statistician 1983, 37 (3), has no cancellation.
+
+    sums: the result before the batch; all 0 at first. weight: weights of the examples; None: all 1.
     """
     weight = jnp.ones(len(h)) if weight is None else weight
     count = jnp.sum(weight)

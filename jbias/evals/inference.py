@@ -803,10 +803,10 @@ def _rows(
     index: Int[Array, "b"],
     target: Int[Array, "b"],
 ) -> shown.Rows:
-    """Return the first argument of a probe's functions: images in [0, 1], and the network.
+    """Return the `shown.Rows` of a batch for a network, the first argument of a probe's functions.
 
-    The result has no `seen`. Its `logits` are float32, for images in [0, 1]. apply, at,
-    variables: fields of a `BoundNetwork`. image, index, target: fields of a `Batch`.
+    Its images are in [0, 1], its `logits` are float32, and `seen` is None. apply, at, variables:
+    fields of a `BoundNetwork`. image, index, target: fields of a `Batch`.
     """
 
     def logits(image: shown.Images) -> Logits:
@@ -815,7 +815,7 @@ def _rows(
     def look(image: shown.Images, site: str) -> tuple[Array, Array]:
         """Return (activations, gradient) at a site for images in [0, 1]; see shown.Rows.at.
 
-        `at` and `variables`: see the enclosing function; ValueError without `at`.
+        `at` and `variables`: see the enclosing function. ValueError if `at` is None.
         """
         if at is None:
             raise ValueError(

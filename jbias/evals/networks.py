@@ -457,7 +457,8 @@ def _read_user_model(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Return (module made by the user's code, its variables from a flax file).
 
-    path: path of the flax file. maker: path/to/file.py:function, called as function(classes,
+    The variables are a dict of trees of JAX arrays: "params", and other collections that the file
+    has. path: path of the flax file. maker: path/to/file.py:function, called as function(classes,
     **options). classes: the number of outputs. ValueError for a damaged file.
     """
     make = extensions.find("--model", maker, build.MODELS)

@@ -514,7 +514,7 @@ def _open_sets(
 
 
 def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the entries of a suite, and return its entry `run` completed with defaults.
+    """Check the entries of a suite; return its entry `run`, completed with the defaults of _RUN.
 
     ValueError for a missing, unknown or mistyped entry of the suite, a number that is NaN or
     infinite, a size that is not 1 to 16,384 pixels, and a negative batch, agree, threads or gib.

@@ -215,12 +215,12 @@ def read_nets(
     """Return (networks, info) of a checkpoint: one network per seed, branch after branch.
 
     A network is {"params", "stats"}, trees of NumPy arrays: the average if the run averages its
-    weights. Files are not changed. ValueError if the checkpoint cannot be read or belongs to
-    another run than the workdir's config.json. Lack of memory and PermissionError are
-    raised unchanged.
+    weights. info: the description that was stored with the checkpoint, a dict with "stage", "step"
+    and the identity of the run (see `jbias.seals`).
 
-    checkpoints: the folder of the checkpoints in the workdir. info: the stored description of
-    the checkpoint, with entries such as "stage" and "step".
+    checkpoints: the folder of the checkpoints in the workdir. Files are not changed. ValueError if
+    the checkpoint cannot be read or belongs to another run than the workdir's config.json. Lack of
+    memory and PermissionError are raised unchanged.
     """
     path = pathlib.Path(checkpoints).resolve() / str(step)
     config = path.parents[1] / "config.json"

@@ -328,9 +328,10 @@ def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
 def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
     """Return a table of correlations of biases with averages, recomputed and printed.
 
-    One row per bias and average; two columns, ours and printed, per choice of models. Recomputed
-    correlations are bold where they do not agree with the printed ones. pairs: result of
-    `correlations`.
+    One row per bias and average. Columns of the page: bias, average, and two per choice of models,
+    our correlation and the printed correlation; the files have the columns of `correlations`, one
+    row per choice, bias and average. Recomputed correlations are bold where they do not agree with
+    the printed ones. pairs: result of `correlations`.
     """
     with_averages = pairs[~pairs["y"].isin(_BIASES)]
     rows, columns = [], {"x": ("bias", title), "y": ("average", str)}

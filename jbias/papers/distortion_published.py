@@ -423,9 +423,10 @@ def order(claim: Claim, more: float, less: float) -> str:
 def _side(
     claim: Claim, more: float, less: float, counts: Sequence[int]
 ) -> dict[str, Any]:
-    """Return a test without p-values: the entries of _BLANK, with means, counts and order.
+    """Return a test without p-values, a dict with the keys of _BLANK.
 
-    more, less: the two means. counts: numbers of runs of the two groups.
+    "more" and "less" are the two means, "n" the numbers of runs as text, "order" the result of
+    `order`; p-values are NaN and the verdict is "". counts: numbers of runs of the two groups.
     """
     return _BLANK | {
         "more": more,
@@ -436,10 +437,11 @@ def _side(
 
 
 def of_printed(claim: Claim, printed: Numbers) -> dict[str, Any] | None:
-    """Return the test of a claim on the printed numbers, with the entries of _BLANK.
+    """Return the test of a claim on the printed numbers, a dict with the keys of _BLANK.
 
-    p-values are not adjusted. They are NaN for claims of tables, for the DI index, and for a
-    single run. None if a number is missing.
+    Only "p" and "against" of the p-values are set, by Welch's test; they are not adjusted. They are
+    NaN for claims of tables, for the DI index, and for a single run. None if a number is missing.
+    printed: printed numbers by `NumberKey`, see `_numbers`.
     """
     more, less = printed.get(claim.more), printed.get(claim.less)
     if not more or not less:
@@ -467,7 +469,7 @@ def of_measured(
 
 
 def tested(claim: Claim, more: QuantityValues, less: QuantityValues) -> dict[str, Any]:
-    """Return the test of a claim by exchanging seeds, with the entries of _BLANK.
+    """Return the test of a claim by exchanging seeds, a dict with the keys of _BLANK.
 
     "p" is for the claim, "against" for the opposite claim, "least" the smallest possible p, and
     "ranks" the p of the rank-sum test (NaN if seeds have no single value). more, less: measured
@@ -492,12 +494,14 @@ def tested(claim: Claim, more: QuantityValues, less: QuantityValues) -> dict[str
 def judged(
     sides: Mapping[tuple[str, Claim], dict[str, Any] | None], alpha: float
 ) -> dict[tuple[str, Claim], dict[str, Any]]:
-    """Return the tests by (model, claim) with p adjusted over each family, and with verdicts.
+    """Return the tests by (model, claim), dicts with the keys of _BLANK.
 
-    sides: tests by (model, claim); tests that are None are left out. alpha: level; half of it on
-    each side. A verdict is HOLDS, NOT or UNKNOWN, or UNTESTED if p is NaN.
-    Holm's adjustment increases with each p of the family, so the adjusted smallest possible
-    p is the smallest possible adjusted p.
+    The keys "holm", "holm_against" and "holm_least" have p adjusted over each family of claims, NaN
+    if a p of the family is NaN. "verdict" is HOLDS, NOT or UNKNOWN, or UNTESTED if p is NaN.
+
+    sides: results of `of_printed` or `tested` by (model, claim); None is left out. alpha: level;
+    half of it on each side. Holm's adjustment increases with each p of the family, so the adjusted
+    smallest possible p is the smallest possible adjusted p.
     """
     results = {key: side | {"verdict": UNTESTED} for key, side in sides.items() if side}
     families: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -650,11 +654,12 @@ def claim_tables(claims: pd.DataFrame, alpha: float) -> Iterator[tables.Table | 
 
 
 def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table | None:
-    """Return a table of tested claims; None without claims.
+    """Return a table of tested claims, one row per claim; None without claims.
 
-    Verdicts are bold for claims that hold, and underlined for claims that do not hold.
-    name: key in _CAPTIONS, and name of the table's files. claims: rows of `frame`. alpha: level
-    of the tests.
+    The page has the columns _COLUMNS, and model if there are several models; the files have all
+    columns of `claims`. Verdicts are bold for claims that hold, and underlined for claims that do
+    not hold. name: key in _CAPTIONS, and name of the table's files. claims: rows of `frame`. alpha:
+    level of the tests.
     """
     if claims.empty:
         return None
@@ -814,7 +819,11 @@ def missing(study: DistortionStudy, printed: Printed) -> list[MissingMeasurement
 
 
 def _missing_table(missing_rows: Sequence[MissingMeasurement]) -> tables.Table | None:
-    """Return the table of missing measurements; None if nothing is missing."""
+    """Return the table of missing measurements; None if nothing is missing.
+
+    One row per item of `missing_rows`. Columns: of (tables of the paper), missing (description) and
+    command.
+    """
     rows = [
         {
             "of": tables.join(row.tables),

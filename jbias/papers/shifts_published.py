@@ -198,9 +198,11 @@ def make_tables(
 
 
 def _table1(cells: ShiftCells, printed: Printed, draws: AccuracyDraws) -> tables.Table:
-    """Return Table 1: one row per training data, model and source, at the most extreme levels.
+    """Return Table 1, with rows by training data, model and source of the numbers.
 
-    The source of a row's numbers is our runs or the paper. cells: with a kind of shift.
+    The source is our runs (their number of seeds) or "paper". Columns of the page: training data,
+    model, source, and ID accuracy, OOD accuracy and drop, in %, for each of shifts.KINDS at the
+    most extreme level; the files have the columns of `_cell_numbers`. cells: with a kind of shift.
     printed: result of `read`. draws: the bootstrap draws.
     """
     groups: dict[str, CellsByNetwork] = {}  # By training data.
@@ -320,7 +322,8 @@ def _ours(cell: ShiftCell, draws: AccuracyDraws) -> Row:
 def _average(cells: ShiftCells, draws: AccuracyDraws) -> Row:
     """Return (ID accuracy, OOD accuracy, drop) of the means over cells as texts, in %.
 
-    The drop has its interval.
+    The text of the drop has the interval of the bootstrap. cells: of any models and levels. draws:
+    the bootstrap draws.
     """
     drawn = [draws.draw(cell) for cell in cells]
     mean = shift_drops.DrawnAccuracies(
@@ -474,9 +477,11 @@ def _printed_single(
 def _table3(cells: ShiftCells, printed: Printed, draws: AccuracyDraws) -> tables.Table:
     """Return Table 3: for each training and network, rows by cluster, and a row of their means.
 
-    A training is data, attribute and algorithm; the first cluster is D1. On CelebA, the paper's
-    row for a cluster, if any, follows our row. cells: trained on a single cluster.
-    printed: result of `read`.
+    A training is data, attribute and algorithm; the first cluster is D1. On CelebA, the paper's row
+    for a cluster, if any, follows our row. Columns of the page: training, network, cluster, source
+    of the numbers, and ID accuracy, OOD accuracy and drop, in %; the files have the columns of
+    `_cell_numbers`. cells: trained on a single cluster. printed: result of `read`. draws: the
+    bootstrap draws.
     """
     cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.only_value[1:])))
     groups = itertools.groupby(cells, key=lambda x: _sort_key(x)[:2])

@@ -175,7 +175,9 @@ _HEAD = ("split", "images", "classes", "a class", "damaged", "fingerprint", "not
 def _line(split: str, source: base.Source, num_damaged: int) -> tuple[Any, ...]:
     """Return the cells of a split's line in the table, in the order of _HEAD.
 
-    num_damaged: number of damaged images.
+    The cells are texts: name of the split, number of images, number of classes, images of the
+    smallest and of the largest class, number of damaged images (an int), the first 12 digits of the
+    fingerprint, and the source's note. num_damaged: number of damaged images.
     """
     counts = np.bincount(source.columns["label"], minlength=len(source.classes))
     class_sizes = " to ".join(f"{n:,}" for n in sorted({counts.min(), counts.max()}))

@@ -80,7 +80,7 @@ class NumberSettings(NamedTuple):
     dataset: str
     measure: str = ""  # Name of the measure, if any.
     how: str = (
-        ""  # Options that differ from the published ones; all options of an attack.
+        ""  # Options that differ from the published options; all options of an attack.
     )
     images: int | None = None
     fingerprint: str | None = None  # Of the data set.
@@ -101,9 +101,9 @@ def _number_settings(
     """Return the settings with which a number was measured on one data set.
 
     measure: name of the measure; "" for accuracy. measures: settings of all measurements. how:
-    options that differ from the published ones, as text. n: number of images if the settings have
-    none; NaN: unknown. If the settings of the measure and of the data set both have a number of
-    images, the smaller one is used.
+    options that differ from the published options, as text. n: number of images if the settings
+    have none; NaN: unknown. If the settings of the measure and of the data set both have a number
+    of images, the smaller one is used.
     """
     settings = measures.get((measure or "accuracy", dataset), {})
     measure_settings = settings.get("measure", {})
@@ -121,7 +121,7 @@ def _number_settings(
 
 
 def _differing_options(settings: Mapping[str, Any]) -> str:
-    """Return the options of a measure that may differ from the published ones, as text.
+    """Return the options of a measure that may differ from the published options, as text.
 
     The text is such as "size 16, steps 10"; "" without such options. settings: settings of the
     measurement.

@@ -51,6 +51,9 @@ _SUFFIXES = (
 def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Return (evaluations of workdirs, notes on workdirs and networks that are left out).
 
+    The first is a frame with the columns of `results.read`, one row per record of the last stage.
+    The notes are sentences.
+
     workdirs: paths or globs. If several networks have the same config.run apart from the path (the
     same weights, preprocessing and classes), only the network with the most records is included;
     the first network, if several have the most. Networks without a digest of their weights are not
@@ -105,7 +108,9 @@ def read_config(workdir: str) -> dict[str, Any]:
 def read_measures(workdir: str) -> dict[Measurement, dict]:
     """Return the settings of each measurement of a workdir; {} for the workdir of a trained run.
 
-    Raises ValueError for a file that is damaged or of another version.
+    Settings are the entries of measures/<measure>@<set>.json, see `describe` and `_details` of
+    runner.NetworkEvaluation; all have "measure", "images" and "seconds". Raises ValueError for a
+    file that is damaged or of another version.
     """
     measures = {}
     for file in sorted((pathlib.Path(workdir) / "measures").glob("*.json")):

@@ -241,7 +241,8 @@ def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
 def _cells(row: RunProgress, name: str) -> dict[str, str]:
     """Return the text of each cell of a run by column of `_HEAD`; "" if unknown or inapplicable.
 
-    name: name of the run in the table.
+    "%" and "valid %" are numbers without a sign; durations are such as "2h10m". row: an item of
+    `rows`. name: name of the run in the table.
     """
     doing = row.doing if row.doing != "stepping" else ""
     count, _, kind = row.devices.partition(" x ")

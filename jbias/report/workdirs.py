@@ -348,9 +348,11 @@ def assumed(start: Mapping[str, Any]) -> str:
 
 
 def _costs(path: pathlib.Path) -> dict[str, Any]:
-    """Return the content of the file costs.json; {} without the file.
+    """Return the content of the file costs.json at `path`; {} without the file.
 
-    Raises ValueError if the content is invalid.
+    Keys: "total" (as `costs.total` returns it) and "starts" (a list of results of
+    `costs.of_start`). Raises ValueError if a number or text in it is of another type, or if an
+    entry is missing.
     """
     costs = read_json(path)
     try:

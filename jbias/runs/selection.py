@@ -112,9 +112,9 @@ def _first_best(
 ) -> pd.DataFrame:
     """Return the records of the first evaluation with the highest score, per run and seed.
 
-    candidates: records of evaluations. scores: scores of some of these rows, by the rows'
-    index. ValueError for a seed without scores; rule, needs, remedy: name of the selection
-    rule, the required metric and the advice in the error message.
+    The columns are SELECTED. candidates: records of evaluations. scores: scores of some of these
+    rows, by the rows' index. ValueError for a seed without scores; rule, needs, remedy: name of the
+    selection rule, the required metric and the advice in the error message.
     """
     units, scores = results.number_rows(candidates, UNIT), scores.dropna()
     best = scores.groupby(units[scores.index]).idxmax()
@@ -235,11 +235,12 @@ def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
 def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
     """Return the records of the last stage of every run, sorted by step.
 
-    Seeds that diverged are left out, and rows have a new index. All selection rules start with
-    this function; calling the function again changes nothing.
+    frame: records, as `results.read` returns them; the result has the same columns. Seeds that
+    diverged are left out, and rows have a new index. All selection rules start with this function;
+    calling the function again changes nothing.
 
-    trained: True to keep the data set "train". In the results of a suite these records
-      are evaluations; in a run they are training statistics.
+    trained: True to keep the data set "train". In the results of a suite these records are
+    evaluations; in a run they are training statistics.
     """
     keep = (frame["dataset"] != results.TRAIN).to_numpy() | trained
     is_diverged = (frame["status"] == "diverged").to_numpy()

@@ -261,9 +261,10 @@ class Heartbeat:
 
 
 def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
-    """Return the valid fields of a run's progress.json by name; empty if unreadable.
+    """Return the valid fields of a run's progress.json by name; {} if the file cannot be read.
 
-    Fields of a wrong type, booleans and numbers of 1e15 or more are left out.
+    Names: those of `_FIELD_TYPES`, "version", "pid" and perhaps others. Fields of a wrong type,
+    booleans and numbers of 1e15 or more are left out.
     """
 
     def is_valid(key: str, value: Any) -> bool:

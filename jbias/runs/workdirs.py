@@ -356,7 +356,9 @@ def _commit() -> str | None:
 def provenance(workdir: epath.Path) -> dict[str, Any]:
     """Return the content of provenance.json; {} if the file is missing.
 
-    ValueError if the file is damaged.
+    Keys: "started" (time of the first start, in UTC), the entries that `record_provenance` got at
+    the first start, the keys of `environment`, and "resumed" (for each later start, a dict of "at"
+    and "differing"). ValueError if the file is damaged.
     """
     path = workdir / "provenance.json"
     remedy = (

@@ -51,11 +51,11 @@ def make(
 ) -> shown.Stimuli:
     """Return a probe that shows images unchanged, and under the conditions of some families.
 
-    families: keys of cue_reliance.FAMILIES. side: image side in pixels. reference: the
-    side, in pixels, for which lengths are the published ones. classes: the names of the
-    decision classes. draws: bootstrap samples of the images. seed: random seed of the
-    bootstrap and of random steps. Metrics: see `cue_reliance.numbers`. ValueError for invalid
-    options.
+    families: keys of cue_reliance.FAMILIES. side: image side in pixels. reference: side, in pixels,
+    of the images that the published lengths are for; lengths are multiplied by side / reference.
+    classes: the names of the decision classes. draws: bootstrap samples of the images. seed: random
+    seed of the bootstrap and of random steps. Metrics: see `cue_reliance.numbers`. ValueError for
+    invalid options.
     """
     is_large = isinstance(side, int) and side >= SMALLEST
     must = f"be at least {SMALLEST} pixels, for {MAX_GRID} by {MAX_GRID} tiles of two"

@@ -52,7 +52,7 @@ class InputPipeline(abc.ABC):
         return True
 
     def shared(self, step: int) -> Rows:
-        """Return the rows on the device that all seeds draw from at this step."""
+        """Return the rows on the device that all seeds draw from at this step, or {}."""
         return {}
 
     def next_change(self, step: int) -> int:
@@ -192,9 +192,9 @@ class BatchReader:
     fix: Mapping[str, int]  # config.fix: seeds of "order" and "augment" for all seeds.
 
     def __call__(self, step: int, seed: int, rows: slice) -> Rows:
-        """Return some rows of a seed's batch at a step.
+        """Return some rows of a seed's batch at a step, on the host.
 
-        rows: the slice of the batch; its start must not be None.
+        Columns: see JoinedSources.rows. rows: the slice of the batch; its start must not be None.
         """
         index = self.order.index(self.fix.get("order", seed), step)[rows]
         if self.window is None:
@@ -228,9 +228,10 @@ class WindowReader:
     canvas: int | None  # Side in pixels; None: preprocessed as for evaluation.
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> Rows:
-        """Return the rows of the examples with the indices `first` + `members`.
+        """Return the rows of the examples with the indices `first` + `members`, on the host.
 
-        With a canvas there is the column "aspect", the original width / height of each image.
+        Columns: see JoinedSources.rows; with a canvas also "aspect", float32 (n), the original
+        width / height of each image.
         """
         index = members + self.first
         if self.canvas is None:
@@ -281,8 +282,10 @@ class StreamedInput(InputPipeline):
     def batch(self, seed: int, step: int) -> Rows:
         """Return the rows of a seed's batch, read ahead if possible.
 
-        Call this method for each step, and within a step for each of `seeds`, in order. After a
-        call in a different order the rows are correct, but reading ahead starts again.
+        The rows are on the devices if there is a `place`, else on the host; columns: see
+        JoinedSources.rows. Call this method for each step, and within a step for each of `seeds`,
+        in order. After a call in a different order the rows are correct, but reading ahead starts
+        again.
         """
         pieces = self._pieces
         number = pieces.number(step, seed)
@@ -524,9 +527,10 @@ class _WindowStream:
         return True
 
     def _read_windows(self, first: int) -> Iterator[Rows]:
-        """Yield the rows of each window from number `first` on, padded with zeros to one size.
+        """Yield the rows (a dict of arrays) of each window from number `first` on, on the host.
 
-        Ends after the last window, or once the stream is closed.
+        Rows are padded with zeros, so that all windows have the same number. Ends after the last
+        window, or once the stream is closed.
         """
         per_window = self.pieces.pieces_per_window
         piece_iterator = self._reading.pieces(

@@ -58,7 +58,11 @@ def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state, params: PyTree) -> tuple[PyTree, Any]:
-        """Return (updates that also shrink kernels, state with the next step's number)."""
+        """Return (updates that also shrink kernels, state with the next step's number).
+
+        updates: the changes of the weights by the transforms before this one, a tree like `params`.
+        state: an optax.ScaleByScheduleState. params: the weights before the step.
+        """
         threshold = rate(state.count) * l1
 
         def shrink(delta, w):

@@ -558,7 +558,10 @@ def map_tree(
         over_seeds = convolutions.over_seeds(function)
 
     def map_local_seeds(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
-        """Return the outputs of the seeds of one device of the mesh axis "seed", stacked."""
+        """Return the outputs of the seeds of one device of the mesh axis "seed", stacked.
+
+        state, arg: of these seeds, with a leading axis. shared, static: see `multi_step`.
+        """
         if len(jax.tree.leaves(state)[0]) == 1:  # Computed like a run of one seed.
             state, arg = jax.tree.map(lambda x: x[0], (state, arg))
             return jax.tree.map(lambda x: x[None], function(state, arg, shared, static))
@@ -569,7 +572,10 @@ def map_tree(
         )
 
     def tree_function(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
-        """Return the outputs of all seeds of a tree, stacked, each computed on its device."""
+        """Return the outputs of all seeds of a tree, stacked, each computed on its device.
+
+        state, arg: of these seeds, with a leading axis. shared, static: see `multi_step`.
+        """
         if devices.shape["seed"] == 1:
             return map_local_seeds(state, arg, shared, static)
         by_seed = PartitionSpec("seed")

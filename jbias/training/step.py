@@ -96,7 +96,10 @@ def make_step(
     )
 
     def step(state, batch, key, static=None):
-        """Take a training step of one seed; return (state, metrics by name); see `make_step`."""
+        """Take a training step of one seed; return (new `State`, metrics, scalars by name).
+
+        Arguments and names of metrics: see `make_step`.
+        """
         key = jax.random.fold_in(prng.stream(key, "algorithm"), state.step)
         losses, gradient_of, aux = compute_gradients(
             algo, state.params, state.stats, batch, key, static
@@ -198,9 +201,10 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
     loop = _unrolled_scan if xla.platform() == "cpu" else jax.lax.scan
 
     def accumulated(algo, params, stats, batch, key, static):
-        """Return the mean losses, metrics and gradients over all micro-batches.
+        """Return the mean losses, gradients and metrics over all micro-batches, as `_Gradients`.
 
-        The statistics have their values after the last micro-batch. Arguments: see `_full_batch`.
+        The statistics in `aux` have their values after the last micro-batch. Arguments: see
+        `_full_batch`.
         """
         names = {
             name

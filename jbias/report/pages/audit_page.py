@@ -717,8 +717,9 @@ def cells(audited: Audited) -> pd.DataFrame:
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
     """Return the table of accuracy by class (row) and value (column); None above 400 cells.
 
-    The page shows accuracies in % and numbers of images; the files have fractions. The worst cell
-    is bold; cells in distribution are shaded. candidate: a tested attribute.
+    Columns: class, and one per value of the attribute. The page shows accuracies in % and numbers
+    of images; the files have fractions. The worst cell is bold; cells in distribution are shaded.
+    candidate: a tested attribute.
     """
     accuracy = candidate.result.accuracy
     count = candidate.result.count

@@ -396,9 +396,10 @@ def ranks(analysis: Analysis) -> tables.Table | None:
 def nemenyi(analysis: Analysis) -> tables.Table:
     """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks.
 
-    The page has the first `MAX_COLUMNS` algorithms; the files have all algorithms, in the order of
-    `analysis.algorithms`. Significant cells are bold, small p-values are shaded. Ranks must have
-    been tested.
+    Columns of the page: algorithm, mean rank, and one per algorithm, for the first `MAX_COLUMNS`
+    algorithms. Columns of the files: algorithm, and one per algorithm, for all algorithms in the
+    order of `analysis.algorithms`. Significant cells are bold, small p-values are shaded. Ranks
+    must have been tested.
     """
     names = analysis.algorithms
     result = analysis.nemenyi
@@ -568,7 +569,8 @@ def dataset_blocks(analysis: Analysis) -> tables.Table | None:
 def _decision(analysis: Analysis) -> dict[str, float]:
     """Return the results of the rank tests by key of `_DECISION_COLUMNS`; all NaN if untested.
 
-    "pairs" is the number of pairs that differ significantly.
+    Keys: F and p (Friedman's test, p by the F distribution), permutation_p, critical_difference (of
+    mean ranks, Nemenyi's test) and pairs, the number of pairs that differ significantly.
     """
     test = analysis.friedman
     if test is None:
@@ -967,7 +969,8 @@ def variability(
 ) -> tables.Table | None:
     """Return the table of deviations within runs and between runs; None if all are unknown.
 
-    One row per algorithm and data set with a known deviation. data: the result of
+    One row per algorithm and data set with a known deviation. Columns: algorithm, dataset, within,
+    between and seeds; the files also have evaluations. data: the result of
     `benchmark_figures.variability`.
     """
     data = data.dropna(subset=["within", "between"], how="all")

@@ -296,7 +296,8 @@ def _with_defaults(
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the records of evaluations that rules select from; ValueError if there are none.
 
-    frame: records of runs. Seeds that diverged, earlier stages and training data are left out.
+    frame: records of runs, as `results.read` returns them; the result has the same columns. Seeds
+    that diverged, earlier stages and training data are left out.
     """
     chosen = selection.evaluations(frame)
     if chosen.empty:

@@ -100,7 +100,10 @@ class _Source(NamedTuple):
 
 
 def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
-    """Yield the training sets of all stages of a run. config: settings of the run."""
+    """Yield a `_Source` for each training set of each stage of a run.
+
+    A stage has the set of its `train` and the sets of `train.also`. config: settings of the run.
+    """
     for changed in _mappings(config, "stages") or [{}]:
         stage = {**config, **changed}
         train = _mapping(stage, "train")

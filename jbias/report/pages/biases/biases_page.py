@@ -414,8 +414,9 @@ def settings_table(settings: pd.DataFrame) -> tables.Table:
 def bias_table(models: ModelTable) -> tables.Table:
     """Return the table of biases, one row per model.
 
-    If known, the interval of the shape bias, the number of decisions, and the critical bands from
-    plain accuracies have columns, too.
+    Columns: name, training, one per bias of `models.biases`, and, if known, shape_lower,
+    shape_upper and shape_n (interval of the shape bias, and number of decisions) and <bias>_raw
+    (critical bands from plain accuracies). The files also have model and epsilon.
     """
     frame = models.frame
     names = [*models.biases]

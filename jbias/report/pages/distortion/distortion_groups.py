@@ -472,9 +472,10 @@ def _num_images(network: MeasuredNetwork, measurement: Measurement | None) -> in
 
 
 def _accuracies(group: NetworkGroup, measurement: Measurement | None) -> pd.DataFrame:
-    """Return accuracy from 0 to 1, with conditions as rows and seeds as columns.
+    """Return a frame of accuracies from 0 to 1: rows are conditions, columns are seeds.
 
-    Only seeds with clean accuracy are included. measurement: None for a frame without columns.
+    The row "" is the clean accuracy; seeds without it have no column. measurement: None for a frame
+    without columns.
     """
     accuracies = {}
     for seed, network in group.networks.items():

@@ -215,8 +215,10 @@ def comparison(
     """Return a table of measured values, with published values below; None if nothing was measured.
 
     A row of `layout` becomes a row per model with values, a row "by chance" if an index has a value
-    by chance, and a row of published values. printed: published values by `NumberKey`, each a
-    mapping with mean, std and n.
+    by chance, and a row of published values. The page has the columns of the layout, and networks
+    (the model, or "paper"). The files have a row per value; columns: source, the fields of
+    `NumberKey`, and the keys of `QuantityValues.row`. printed: published values by `NumberKey`,
+    each a mapping with mean, std and n.
     """
 
     def value_row(source: str, key: NumberKey) -> Mapping | None:

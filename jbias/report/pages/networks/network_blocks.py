@@ -212,8 +212,9 @@ class NetworksPage(NamedTuple):
     ) -> tables.Table | None:
         """Return a table of shares with Wilson intervals over independent images, or None.
 
-        name, caption, row_title: see `intervals`. counts: (count, n) by data set, network and row;
-        without counts, None is returned. metric: name of the metric, for the CSV file.
+        One row per data set and row name, one column per network, see `intervals`. name, caption,
+        row_title: see `intervals`. counts: (count, n) by data set, network and row; without counts,
+        None is returned. metric: name of the metric, for the CSV file.
         """
         cells_by_set = {
             dataset: {

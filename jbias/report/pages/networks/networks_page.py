@@ -370,7 +370,7 @@ def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
 
 
 def _differing(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield notes on benchmarks of the overview that differ from the published ones.
+    """Yield notes on numbers of the overview that do not use the published images.
 
     ImageNet-C, ImageNet-C-bar and PGD each have a note if the number is from a data set of another
     name. Each measure of corruptions of which only a part was measured has a note, too.

@@ -45,7 +45,7 @@ def how_measured(page: NetworksPage) -> Blocks:
 def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None:
     """Return the table of each network's weights, and of the device and software used.
 
-    One row per network; None without networks.
+    One row per network; columns: see `_provenance_row`. None without networks.
     """
     rows = [_provenance_row(network) for network in networks]
     return NetworksPage.table(

@@ -379,7 +379,8 @@ def _ranks(computed: ShiftsData) -> Blocks:
 def ranks_table(rows: Iterable[TableRow], note: str = "") -> tables.Table | None:
     """Return the table of ranks in and out of distribution; None without rows.
 
-    rows: results of `shift_drops.agreement`. note: end of the caption.
+    One row per item of `rows`; columns: see `shift_drops.agreement`. The page leaves out low, high,
+    discordant and pairs. rows: results of `shift_drops.agreement`. note: end of the caption.
     """
     return _table(
         "ranks",
