@@ -27,7 +27,6 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jbias import build, data, errors, numerals, run_spec
-from jbias import config as jc
 from jbias.data import base, decoding, sources, splits, tables
 from jbias.data.forms import listing
 from jbias.runs import workdirs
@@ -36,6 +35,7 @@ from jbias.training import (
     input_pipeline,
     input_plan,
     samplers,
+    schedule,
     seed_axis,
     setup,
     stages,
@@ -715,12 +715,14 @@ def _times(
         sums["moved"] += runs * cost.moved
         sums["images"] += num_steps * stage.order.batch * compiled.seeds
         sums["epochs"] += num_steps / stage.order.steps_per_epoch
-        eval_steps = jc.to_steps(
-            spec.config["eval_every"],
+        stage_schedule = schedule.of_stage(
+            spec.config,
+            first=stage.first,
+            last=stage.last,
             steps_per_epoch=stage.order.steps_per_epoch,
             total=total,
         )
-        sums["evaluations"] += -(-num_steps // eval_steps)
+        sums["evaluations"] += stage_schedule.num_evaluations
         for name, value in cost.parts.items():
             seconds_by_part[name] = seconds_by_part.get(name, 0.0) + runs * value
         step_seconds = compiled.seeds_per_share / count * cost.seconds

@@ -108,7 +108,9 @@ def test_groups_and_micro_batches_move_no_activation(name, num_sums):
     forwards = [
         output.name
         for output in outputs
-        if output.shape and "/jvp(" in output.name and "_update_average/" not in output.name
+        if output.shape
+        and "/jvp(" in output.name
+        and "_update_average/" not in output.name
     ]
     # With groups inside a device no layer waits for another device.
     assert bool(forwards) == (name == "erm,norm_group=16"), forwards[:3]

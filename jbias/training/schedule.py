@@ -5,7 +5,10 @@ processes; a table of cases is its test.
 """
 
 import enum
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jbias import config as jc
 
 NEVER = -1  # The step of an event that has not happened.
 
@@ -18,6 +21,11 @@ class Schedule(NamedTuple):
     eval_interval: int
     save_interval: int
     evaluates_elsewhere: bool = False  # Another process evaluates the checkpoints.
+
+    @property
+    def num_evaluations(self) -> int:
+        """Number of evaluations that are scheduled in the stage."""
+        return -(-(self.last - self.first) // self.eval_interval)
 
     def is_evaluation(self, step: int) -> bool:
         """Return True if an evaluation is scheduled after this step."""
@@ -35,6 +43,33 @@ class Schedule(NamedTuple):
         intervals = self.eval_interval, self.save_interval
         events = (self.first + (done // n + 1) * n for n in intervals)
         return min(self.last, min(events))
+
+
+def of_stage(
+    config: Mapping[str, Any],
+    *,
+    first: int,
+    last: int,
+    steps_per_epoch: int,
+    total: int,
+) -> Schedule:
+    """Return the schedule of a stage, by config.eval_every, save_every and run.evaluate.
+
+    first, last: the stage's steps. total: the run's last step. The intervals are rounded to whole
+    steps: "0.5 epochs" of 33 steps is an evaluation every 16 steps, at 16, 32, 48, ...
+    """
+
+    def interval(duration: str) -> int:
+        """Return the number of steps of a duration such as "1 epochs"."""
+        return jc.to_steps(duration, steps_per_epoch=steps_per_epoch, total=total)
+
+    return Schedule(
+        first=first,
+        last=last,
+        eval_interval=interval(config["eval_every"]),
+        save_interval=interval(config["save_every"]),
+        evaluates_elsewhere=config["run"]["evaluate"] == "elsewhere",
+    )
 
 
 class Progress(NamedTuple):

@@ -359,7 +359,7 @@ def open_run(
     experiments = [
         experiment.Experiment(
             placed_stage,
-            _plan(config, placed_stage.stage, built[-1].last),
+            _schedule(config, placed_stage.stage, built[-1].last),
             evaluator=run_evaluator,
             group=team,
             stop=stop,
@@ -384,25 +384,16 @@ def open_run(
     )
 
 
-def _plan(
+def _schedule(
     config: Mapping[str, Any], stage: stages.Stage, total: int
 ) -> schedule.Schedule:
-    """Return when a stage evaluates and saves, by config.eval_every and config.save_every.
-
-    total: the run's last step.
-    """
-
-    def interval(duration: str) -> int:
-        """Return the steps of a duration such as "1 epochs"."""
-        steps_per_epoch = stage.order.steps_per_epoch
-        return jc.to_steps(duration, steps_per_epoch=steps_per_epoch, total=total)
-
-    return schedule.Schedule(
+    """Return the schedule of a built stage; total: the run's last step."""
+    return schedule.of_stage(
+        config,
         first=stage.first,
         last=stage.last,
-        eval_interval=interval(config["eval_every"]),
-        save_interval=interval(config["save_every"]),
-        evaluates_elsewhere=config["run"]["evaluate"] == "elsewhere",
+        steps_per_epoch=stage.order.steps_per_epoch,
+        total=total,
     )
 
 

@@ -162,3 +162,24 @@ def test_all_progress_leads_to_an_end_in_few_actions():
                         break
                 else:
                     pytest.fail(f"{step}, {progress}, {plan}: no end")
+
+
+@pytest.mark.parametrize(
+    ("eval_every", "steps"),
+    [
+        ("0.5 epochs", [16, 32, 48, 64, 66]),
+        ("1 epoch", [33, 66]),
+        ("40 steps", [40, 66]),
+        ("10 %", [13, 26, 39, 52, 65, 66]),
+    ],
+)
+def test_the_schedule_of_a_config_rounds_each_interval_once(eval_every, steps):
+    config = {
+        "eval_every": eval_every,
+        "save_every": "1 epoch",
+        "run": {"evaluate": "here"},
+    }
+    stage = schedule.of_stage(config, first=0, last=66, steps_per_epoch=33, total=132)
+    assert [step for step in range(67) if stage.is_evaluation(step)] == steps
+    assert stage.num_evaluations == len(steps)
+    assert stage.save_interval == 33
