@@ -6,6 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from jbias import models
+
+# Networks without batch norms.
+_PLAIN = frozenset(
+    {"vgg11", "vgg16", "vgg19", "alexnet", "squeezenet1_0", "squeezenet1_1"}
+    | {name for name in models.MODELS if name.startswith("vit")}
+)
+_WITHOUT_LINEAR_HEAD = frozenset({"squeezenet1_0", "squeezenet1_1"})
+_NO_RESNETS = frozenset(
+    name for name in models.MODELS if not name.startswith(("resnet", "resnext"))
+)
+
 
 def recoloured(batch, permute, alpha):
     """Swap mean colours of images, as a replacement of style transfer."""
@@ -25,7 +37,10 @@ class Method:
 
     moves: selects the weights of the net that it trains. start: largest distance of its
     first class loss from ln k. config: options of complete runs that differ from `strong`.
-    inputs: the batch transforms that it needs.
+    inputs: the batch transforms that it needs. refuses: names of the networks on which it is
+    refused, with `refusal` in the message, unless it has the options `remedy`.
+    communicated: largest bytes that a step moves between devices, as a multiple of the
+    gradients' bytes.
     """
 
     strong: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -36,6 +51,10 @@ class Method:
     views: int = 1
     config: Mapping[str, Any] | None = None
     inputs: tuple = ()
+    refuses: frozenset[str] = frozenset()
+    refusal: str = ""
+    remedy: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    communicated: float = 1.05
 
     @property
     def options(self) -> dict[str, Any]:
@@ -73,15 +92,32 @@ def _no_linear(path) -> bool:
 
 METHODS: Mapping[str, Method] = {
     "erm": Method(),
+    # A covariance of 64 features is summed for each of two environments.
     "coral": Method(
-        with_columns(gamma=10.0), (with_columns(gamma=0.0),), config={"gamma": 10.0}
+        with_columns(gamma=10.0),
+        (with_columns(gamma=0.0),),
+        config={"gamma": 10.0},
+        communicated=1.15,
     ),
+    # On CPUs XLA sums the gradients of its two passes separately; on GPUs it adds them first
+    # (AllReduceReassociate).
     "debiased": Method(
         _group(transfer=recoloured, alpha=1.0, gamma=0.5),
         (_group(stylised=False),),
         config=_group(transfer={"name": "render"}, alpha=1.0, gamma=0.5),
+        refuses=_PLAIN,
+        refusal="aux_bn must be False",
+        remedy={"aux_bn": False},
+        communicated=2.1,
     ),
-    "dfr": Method(moves=lambda path: path[0] == "fc", start=3.0),
+    # Two moments of the features of its layer are summed.
+    "dfr": Method(
+        moves=lambda path: path[0] == "fc",
+        start=3.0,
+        refuses=_WITHOUT_LINEAR_HEAD,
+        refusal="needs a net that ends in a linear layer",
+        communicated=1.5,
+    ),
     "dsu": Method(_group(p=1.0), (_group(p=0.0),), start=1.5),
     "efdmix": Method(_group(p=1.0, stages=(1, 2, 3)), (_group(p=0.0),)),
     "frozen_filters": Method(
@@ -94,7 +130,13 @@ METHODS: Mapping[str, Method] = {
         config={"eta": 1.0, "adjustment": 1.0},
     ),
     # Which features are dropped moves a fresh net of eight images by 0.2 either way.
-    "infodrop": Method({"temperature": 0.5}, ({"rate": 0},), start=0.8),
+    "infodrop": Method(
+        {"temperature": 0.5},
+        ({"rate": 0},),
+        start=0.8,
+        refuses=_NO_RESNETS,
+        refusal="infodrop: needs a ResNet",
+    ),
     "irm": Method(
         with_columns(weight=100.0, anneal=0.5),
         (with_columns(weight=0.0),),
@@ -114,14 +156,20 @@ METHODS: Mapping[str, Method] = {
         start=2.0,
     ),
     "sagnet": Method(
-        _group(), (_group(w_adv=0.0, randomise_style=False, dropout=0.0),)
+        _group(),
+        (_group(w_adv=0.0, randomise_style=False, dropout=0.0),),
+        refuses=_PLAIN,
+        refusal="trains the batch norms before stage 3",
+        remedy={"w_adv": 0},
     ),
+    # Each device needs the projections of all images.
     "simclr": Method(
         {"features": 16},
         moves=_no_linear,
         loss="contrast",
         views=2,
         inputs=({"name": "views", "views": 2}, {"name": "flip"}),
+        communicated=1.2,
     ),
     "vrex": Method(
         with_columns(beta=10.0, anneal=0.5),

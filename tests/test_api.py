@@ -65,7 +65,7 @@ What others may build on: [commands](#commands), and these modules with the name
 may change at any time; before 1.0 these may, too, and the [changelog](../CHANGELOG.md) says so. `help(...)` describes each,
 the [reference](reference/index.md) the most used. `jbias.measure` returns a `Measured` of `jbias.evals.measured`,
 `jbias.read_scores` gives the frame of `jbias.scores.read`;
-`jbias.torch.wrap` needs [PyTorch](measure-a-model.md). Made by `python -m tests.test_api > docs/api.md`.
+`jbias.torch.wrap` needs [PyTorch](measure-a-model.md). Made by `python -m tests.lists api`.
 """
 
 
@@ -137,7 +137,3 @@ def test_public_modules_are_checked_for_types():
         assert any(
             path == included or path.startswith(f"{included}/") for included in checked
         ), name
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -8,6 +8,7 @@ from benchmarks import collectives
 from jbias import algos
 from jbias.runtime import mesh, xla
 from tests import cases, programs, smoke_runs
+from tests.methods import METHODS
 
 TEXT = """\
 HloModule jit_one, is_scheduled=true
@@ -55,11 +56,6 @@ def test_every_collective_counts_as_often_as_it_runs():
 
 QUICK = ("erm", "padain", "sagnet")
 GROUPED = ("erm,norm_group=8", "erm,norm_group=16", "erm,accumulate=2,norm_group=4")
-# Allowed bytes, as a multiple of the gradients' bytes. Debiased: on CPUs XLA sums the
-# gradients of its two passes separately; on GPUs it adds them first (AllReduceReassociate).
-# SimCLR: each device needs the projections of all images. CORAL: a covariance of 64
-# features for each of two environments. DFR: two moments of the features of its layer.
-BUDGETS = {"coral": 1.15, "debiased": 2.1, "dfr": 1.5, "simclr": 1.2}
 
 
 @functools.cache
@@ -93,7 +89,7 @@ def check_budget(program: dict, budget: float) -> None:
     ),
 )
 def test_a_step_moves_only_its_gradients(name):
-    check_budget(compile_programs(*QUICK)[name], 1.05)
+    check_budget(compile_programs(*QUICK)[name], METHODS[name].communicated)
 
 
 @cases.each(("name", "num_sums"), [*zip(GROUPED, (1, 1, 2))], quick=GROUPED[1:2])
@@ -134,7 +130,7 @@ def test_on_tpus_micro_batches_sum_their_gradients_once():
 @cases.each("name", sorted(set(algos.ALGOS) - set(QUICK)))
 def test_steps_of_all_other_algorithms_move_only_their_gradients(name):
     other_algorithms = sorted(set(algos.ALGOS) - set(QUICK))
-    check_budget(compile_programs(*other_algorithms)[name], BUDGETS.get(name, 1.05))
+    check_budget(compile_programs(*other_algorithms)[name], METHODS[name].communicated)
 
 
 @pytest.mark.slow

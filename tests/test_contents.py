@@ -1,6 +1,6 @@
 """Names of algorithms, data sets, options and flags, so that no change removes any.
 
-contents.json is written by `python -m tests.test_contents`: a change of this file is a
+contents.json is written by `python -m tests.lists contents`: a change of this file is a
 change of the interface, and needs an entry in the changelog.
 """
 
@@ -102,6 +102,13 @@ def flags(command: str) -> list[str]:
     return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", usage)))
 
 
+def page() -> str:
+    """Return the text of contents.json, a line for each list; written by `python -m tests.lists`."""
+    everything = {**contents(), "flags": {name: flags(name) for name in COMMANDS}}
+    text = json.dumps(everything, indent=1)
+    return re.sub(r"\[[^][{}]*\]", lambda m: " ".join(m[0].split()), text) + "\n"
+
+
 @cases.each("kind", contents())
 def test_no_name_is_gone(kind):
     assert contents()[kind] == json.loads(PINNED.read_text())[kind]
@@ -111,11 +118,3 @@ def test_no_name_is_gone(kind):
 def test_no_flag_is_gone():
     pinned = json.loads(PINNED.read_text())["flags"]
     assert {command: flags(command) for command in COMMANDS} == pinned
-
-
-if __name__ == "__main__":
-    everything = {**contents(), "flags": {name: flags(name) for name in COMMANDS}}
-    text = json.dumps(everything, indent=1)
-    # One line per list.
-    text = re.sub(r"\[[^][{}]*\]", lambda m: " ".join(m[0].split()), text)
-    PINNED.write_text(text + "\n")

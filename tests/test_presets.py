@@ -9,7 +9,7 @@ from jbias import config as jc
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
-# With default arguments; written by `python -m tests.test_presets > tests/oracles/presets.json`.
+# With default arguments; written by `python -m tests.lists presets`.
 KNOWN = ROOT / "tests/oracles/presets.json"
 NEEDED = {"colored_mnist": "root=DIR"}
 
@@ -78,7 +78,3 @@ def test_changes_are_separated_from_other_arguments():
     assert remaining == ["--config", "jbias:erm", "--workdir=x", "--", "--config.f=4"]
     expected = ["--config.a=1", "--config.b=2", "--config.c=3", "--config.d"]
     assert changes == [*expected, "--config.e=False"]
-
-
-if __name__ == "__main__":
-    print(json.dumps(identities(), indent=1))

@@ -11,45 +11,26 @@ from jbias import algos, models
 from jbias.algos import dsu
 from jbias.models import taps
 from tests import cases, networks
-from tests.methods import COLUMNS, METHODS, recoloured
+from tests.methods import METHODS
 
 KEY = jax.random.key(0)
 BATCH = 4
-OPTIONS = {
-    "debiased": {"transfer": recoloured},
-    **{name: {"p": 1.0} for name in ("dsu", "efdmix", "mixstyle", "padain")},
-    **{
-        name: {"columns": COLUMNS}
-        for name, method in METHODS.items()
-        if "columns" in method.strong
-    },
-}
 MIXES = {name for name, method in METHODS.items() if "mix_group" in method.strong}
-PLAIN = {"vgg11", "vgg16", "vgg19", "alexnet", "squeezenet1_0", "squeezenet1_1"}
-PLAIN |= {name for name in models.MODELS if name.startswith("vit")}
-RESNETS = {name for name in models.MODELS if name.startswith(("resnet", "resnext"))}
-# Refused pairs of algorithm and network, and the error message.
+# Refused pairs of algorithm and network.
 REFUSED = {
-    **{("sagnet", name): "trains the batch norms before stage 3" for name in PLAIN},
-    **{("debiased", name): "aux_bn must be False" for name in PLAIN},
-    **{
-        ("dfr", name): "needs a net that ends in a linear layer"
-        for name in ("squeezenet1_0", "squeezenet1_1")
-    },
-    **{
-        ("infodrop", name): "infodrop: needs a ResNet"
-        for name in set(models.MODELS) - RESNETS
-    },
+    (name, network) for name, method in METHODS.items() for network in method.refuses
 }
 # Tracing all pairs takes a minute; these networks represent the others.
 QUICK = ("cnn", "vgg11", "vit_small16", "mobilenetv3_small")
-# Options with which refused pairs are accepted, if any.
-REMEDY = {"sagnet": {"w_adv": 0}, "debiased": {"aux_bn": False}}
 
 
 def make_algorithm(algorithm, net, **options):
+    """Return the algorithm at full strength, at its default stages, for `BATCH` examples."""
+    strong = dict(METHODS[algorithm].strong)
+    strong.pop("stages", None)
     group = {"mix_group": BATCH} if algorithm in MIXES else {}
-    return algos.ALGOS[algorithm](net, **OPTIONS.get(algorithm, {}), **group, **options)
+    all_options = {**strong, **group, **options}
+    return algos.ALGOS[algorithm](net, **all_options)
 
 
 @functools.cache
@@ -84,7 +65,7 @@ def shapes_of_losses(algorithm, net, side, remedy):
 @cases.each(("algorithm", "network"), sorted(REFUSED), quick=("sagnet",))
 def test_unsupported_pairs_are_refused_in_one_line(algorithm, network):
     net, _ = networks.small(network)
-    with pytest.raises(ValueError, match=REFUSED[algorithm, network]) as refusal:
+    with pytest.raises(ValueError, match=METHODS[algorithm].refusal) as refusal:
         make_algorithm(algorithm, net)
     assert type(net).__name__ in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -98,13 +79,14 @@ def test_unsupported_pairs_are_refused_in_one_line(algorithm, network):
             algorithm, network, marks=() if network in QUICK else pytest.mark.slow
         )
         for algorithm, network in itertools.product(algos.ALGOS, models.MODELS)
-        if (algorithm, network) not in REFUSED or algorithm in REMEDY
+        if (algorithm, network) not in REFUSED or METHODS[algorithm].remedy
     ],
     quick=("sagnet",),
 )
 def test_updates_follow_losses_that_exist(algorithm, network):
     net, side = networks.small(network)
-    remedy = REMEDY[algorithm] if (algorithm, network) in REFUSED else {}
+    method = METHODS[algorithm]
+    remedy = method.remedy if network in method.refuses else {}
     loss_shapes = shapes_of_losses(algorithm, net, side, tuple(remedy.items()))
     updates = {
         update.loss for update in make_algorithm(algorithm, net, **remedy).updates
