@@ -64,7 +64,8 @@ class Table:
     `bold` has the cells (row, column) in bold, `under` the underlined cells; `shade` maps cells
     to a background depth from 0 to 1 (the text of the cell has the same information). The first
     column names the rows. The caption explains the marks. `page_columns` are extra last columns,
-    by head, that only the page shows.
+    by head, that only the page shows. `in_results`: whether results.json of the page that compares
+    algorithms has `data`, under the table's name.
     """
 
     name: str  # Of its files.
@@ -78,6 +79,7 @@ class Table:
     texts: int = 1  # Number of leading columns with words.
     corner: str = ""  # Head of the first column where the page shows columns as rows.
     page_columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    in_results: bool = False
 
     def __post_init__(self):
         assert all(len(row) == len(self.head) for row in self.rows), self.name

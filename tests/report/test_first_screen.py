@@ -202,6 +202,27 @@ def test_sections_are_open_unless_a_report_folds_them():
     assert (first.is_printed, second.is_printed) == (True, False)
 
 
+def test_a_table_of_a_new_section_says_that_it_is_in_results(tmp_path, monkeypatch):
+    """A section is a function and a line of SECTIONS; no other list has its tables."""
+
+    def make(computed):
+        rows = [{"algorithm": name, "x": 1.5} for name in computed.analysis.algorithms]
+        columns = tables.columns("algorithm x:.1")
+        yield tables.from_rows("more", "More.", rows, columns, in_results=True)
+        yield tables.from_rows("page_only", "On the page.", rows, columns)
+
+    expected = benchmark_page.report(study(tmp_path, CLEAR)).results
+    section = document.SectionMaker("own", "Own", make)
+    sections = (*benchmark_page.SECTIONS, section)
+    monkeypatch.setattr(benchmark_page, "SECTIONS", sections)
+    results = dict(benchmark_page.report(study(tmp_path, CLEAR)).results)
+    assert results.pop("more").to_dict("list") == {
+        "algorithm": [*"abcd"],
+        "x": [1.5] * 4,
+    }
+    assert [*results] == [*expected]
+
+
 def diagram(names, ranks, cliques=(), difference=1.0):
     looks = [plots.style_of(i)["color"] for i in range(len(names))]
     return plots.critical_difference(

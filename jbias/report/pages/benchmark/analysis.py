@@ -17,7 +17,7 @@ import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,21 @@ from jbias.report import options as options_lib
 from jbias.report import tables, workdirs
 from jbias.report.pages.benchmark import score_notes
 from jbias.runs import results
-from jbias.stats import paired_comparison, posthoc, resampling, score_table, seed_tests
+from jbias.stats import (
+    bayes,
+    bootstrap,
+    effects,
+    hierarchical,
+    omnibus,
+    paired_comparison,
+    posthoc,
+    power,
+    resampling,
+    score_table,
+    seed_tests,
+)
+from jbias.stats import dataset_blocks as dataset_blocks_lib
+from jbias.stats import permutation as permutation_lib
 
 # Statistics over the seeds of a cell: column name, name of the pandas method.
 SPREAD = {
@@ -344,14 +358,57 @@ def cells_of(
     return table.fillna({"n": 0}).astype(types).reset_index()
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class MeanTests:
+    """Further tests of the means, which do not decide the headline."""
+
+    quade: omnibus.OmnibusResult
+    aligned_ranks: omnibus.OmnibusResult
+    max_t: permutation_lib.MaxTResult
+    conover: posthoc.PairsResult  # Adjusted by Holm, as `wilcoxon`.
+    wilcoxon: posthoc.PairsResult
+    signed_rank: bayes.PosteriorResult  # Bayesian.
+    # None for more than `MANY_ALGORITHMS` algorithms, or if too few posterior draws are usable.
+    bradley_terry: paired_comparison.BradleyTerryResult | None
+    # Bonferroni-Dunn's and Wilcoxon's test of every algorithm against the reference; None if the
+    # reference was not tested.
+    dunn: posthoc.ControlResult | None
+    control_wilcoxon: posthoc.ControlResult | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class SeedResults:
+    """Results over redrawn seeds.
+
+    If an algorithm has only 2 runs, the intervals of the first four results are NaN.
+    """
+
+    intervals: bootstrap.IntervalsResult
+    performance_profiles: bootstrap.ProfilesResult
+    mean_differences: bootstrap.PairsResult
+    stability: bootstrap.RankStabilityResult
+    # Mean differences over redrawn seeds and data sets.
+    differences_over_datasets: bootstrap.PairsResult
+    # Probability that one run of an algorithm beats one run of another.
+    improvement: bootstrap.PairsResult
+    mixed: hierarchical.MixedResult  # Linear mixed model of equal means.
+    effects: effects.EffectsResult  # Effect sizes of pairs.
+    power: power.PowerResult  # Of a study like this one.
+
+
+class BlockTest(NamedTuple):
+    """Blocks of similar data sets, and Friedman's test over the blocks."""
+
+    blocks: dataset_blocks_lib.BlocksResult
+    test: dataset_blocks_lib.BlockedFriedmanResult
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Analysis:
     """Means per cell and the tests of these means; a test that cannot be computed is None.
 
-    The fields after `nemenyi` are filled by `with_evidence`. `tests` and `seeds` hold results of
-    jbias.stats in the page's unit, with the keys of `_mean_tests` and `_seed_results`; `seeds` is
-    empty if `runs` is None. `dataset_blocks` maps "scores" and "deviations" to (blocks of similar
-    data sets, Friedman's test over the blocks).
+    The fields after `nemenyi` are filled by `with_evidence`. Results of jbias.stats are in the
+    page's unit. `dataset_blocks` has the kinds of similarity "scores" and "deviations".
     """
 
     study: BenchmarkScores
@@ -361,15 +418,14 @@ class Analysis:
         pd.DataFrame
     )  # Means that are tested: data sets in rows, algorithms in columns.
     left_out: tuple[tuple[str, str], ...]  # (data set or algorithm, reason).
-    friedman: Any = None  # Result of `stats.friedman`.
-    uncorrected: Any = None  # Result of `stats.friedman` without correction for ties.
-    permutation: Any = None  # Result of `stats.friedman_permutation`.
-    nemenyi: Any = None  # Result of `stats.nemenyi`.
-    tests: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    dataset_blocks: Mapping[str, tuple[Any, Any]] = dataclasses.field(
-        default_factory=dict
-    )
-    size: Any = None  # Type 1 error of F at alpha, with this number of data sets and algorithms.
+    friedman: omnibus.FriedmanResult | None = None
+    uncorrected: omnibus.FriedmanResult | None = None  # Without correction for ties.
+    permutation: permutation_lib.PermutationResult | None = None
+    nemenyi: posthoc.NemenyiResult | None = None
+    tests: MeanTests | None = None  # None if ranks were not tested.
+    dataset_blocks: Mapping[str, BlockTest] = dataclasses.field(default_factory=dict)
+    # Type 1 error of F at alpha, with this number of data sets and algorithms.
+    size: permutation_lib.Type1ErrorResult | None = None
     rope: float = math.nan  # Smallest difference that matters.
     score_range: float = math.nan  # Largest minus smallest mean score.
     units_apart: tuple[str, str] | None = None  # Two data sets with different units.
@@ -379,7 +435,7 @@ class Analysis:
     runs: score_table.Scores | None = None
     no_seeds: str = ""  # Reason why seeds are not analysed, or empty.
     draws: int = 0  # Number of bootstrap draws of runs.
-    seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seeds: SeedResults | None = None  # None if `runs` is None.
     # Tests over seeds in studies of one or two data sets. Such studies have no rank tests.
     by_seeds: seed_tests.SeedTestsResult | None = None
 
@@ -708,7 +764,7 @@ def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
 def with_evidence(analysis: Analysis) -> Analysis:
     """Return the analysis with the fields after `nemenyi` filled, except `by_seeds`.
 
-    Without tested ranks, the analysis is returned unchanged. `runs` is None and `seeds` is empty if
+    Without tested ranks, the analysis is returned unchanged. `runs` and `seeds` are None if
     `seeds_of` returns a reason. Raises ValueError for `--blocks` above the number of tested data
     sets.
     """
@@ -725,9 +781,9 @@ def with_evidence(analysis: Analysis) -> Analysis:
         # Fewer draws for very large tables, so that a report takes seconds.
         draws = int(np.clip(5e7 / (n * k * k * runs.values.shape[2]), 200, 2000))
 
-    def compute_seeds() -> dict[str, Any]:
+    def compute_seeds() -> SeedResults | None:
         if runs is None:
-            return {}
+            return None
         return _seed_results(
             runs,
             larger_is_better=larger_is_better,
@@ -736,75 +792,68 @@ def with_evidence(analysis: Analysis) -> Analysis:
             alpha=analysis.alpha,
         )
 
-    def compute_size():
-        # F is as accurate with more data sets, and their simulation would take minutes.
-        return stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha)
-
-    def compute_blocks() -> dict[str, tuple[Any, Any]]:
-        return _block_tests(table, options.blocks, larger_is_better=larger_is_better)
-
     tests = _mean_tests(table, study, rope=points)
-    seeds, size, dataset_blocks = run_side_by_side(
-        [compute_seeds, compute_size, compute_blocks]
-    )
-    return dataclasses.replace(
-        analysis,
-        tests=tests,
-        dataset_blocks=dataset_blocks,
-        size=size,
-        rope=points,
-        score_range=float(np.ptp(table.means)),
-        units_apart=_units_apart(table),
-        twins=tuple(_equal_scores(table, runs)),
-        runs=runs,
-        no_seeds=no_seeds,
-        draws=draws,
-        seeds=seeds,
-    )
+    with worker_threads() as pool:
+        seeds = pool.submit(compute_seeds)
+        # F is as accurate with more data sets, and their simulation would take minutes.
+        size = pool.submit(
+            stats.type_1_error, min(n, MANY_SETS), k, alpha=analysis.alpha
+        )
+        blocks = pool.submit(
+            _block_tests, table, options.blocks, larger_is_better=larger_is_better
+        )
+        return dataclasses.replace(
+            analysis,
+            tests=tests,
+            dataset_blocks=blocks.result(),
+            size=size.result(),
+            rope=points,
+            score_range=float(np.ptp(table.means)),
+            units_apart=_units_apart(table),
+            twins=tuple(_equal_scores(table, runs)),
+            runs=runs,
+            no_seeds=no_seeds,
+            draws=draws,
+            seeds=seeds.result(),
+        )
 
 
 def _mean_tests(
     table: score_table.Scores, study: BenchmarkScores, *, rope: float
-) -> dict[str, Any]:
-    """Return results of further tests of the means, by short name.
+) -> MeanTests:
+    """Return the results of further tests of the means.
 
-    Keys: quade, aligned_ranks, max_t, conover, wilcoxon, signed_rank (Bayesian), bradley_terry
-    (None for more than `MANY_ALGORITHMS` algorithms, or if too few draws are usable), and dunn and
-    control_wilcoxon if the reference is in `table`. rope: half width of the region of practical
-    equivalence, in the unit of `table`.
+    rope: half width of the region of practical equivalence, in the unit of `table`.
     """
     larger_is_better = study.larger_is_better
     reference = study.options.reference
     n, k = table.means.shape
-    tests: dict[str, Any] = {
-        test.__name__: test(table, larger_is_better=larger_is_better)
-        for test in (
-            stats.quade,
-            stats.aligned_ranks,
-            stats.max_t,
-            stats.conover,
-            stats.wilcoxon,
-        )
-    }
-    tests["signed_rank"] = stats.bayesian_signed_rank(
-        table,
-        rope=rope,
-        draws=_posterior_draws(n, k),
-        larger_is_better=larger_is_better,
-    )
-    tests["bradley_terry"] = None
+    bradley_terry = dunn = control_wilcoxon = None
     if k <= MANY_ALGORITHMS:
-        tests["bradley_terry"] = _bradley_terry(
-            table, larger_is_better=larger_is_better
-        )
+        bradley_terry = _bradley_terry(table, larger_is_better=larger_is_better)
     if reference in table.algorithms:
-        tests["dunn"] = stats.bonferroni_dunn(
+        dunn = stats.bonferroni_dunn(
             table, control=reference, larger_is_better=larger_is_better
         )
-        tests["control_wilcoxon"] = stats.wilcoxon(
+        control_wilcoxon = stats.wilcoxon(
             table, control=reference, larger_is_better=larger_is_better
         )
-    return tests
+    return MeanTests(
+        quade=stats.quade(table, larger_is_better=larger_is_better),
+        aligned_ranks=stats.aligned_ranks(table, larger_is_better=larger_is_better),
+        max_t=stats.max_t(table, larger_is_better=larger_is_better),
+        conover=stats.conover(table, larger_is_better=larger_is_better),
+        wilcoxon=stats.wilcoxon(table, larger_is_better=larger_is_better),
+        signed_rank=stats.bayesian_signed_rank(
+            table,
+            rope=rope,
+            draws=_posterior_draws(n, k),
+            larger_is_better=larger_is_better,
+        ),
+        bradley_terry=bradley_terry,
+        dunn=dunn,
+        control_wilcoxon=control_wilcoxon,
+    )
 
 
 def _posterior_draws(n: int, k: int) -> int:
@@ -814,8 +863,8 @@ def _posterior_draws(n: int, k: int) -> int:
 
 def _block_tests(
     table: score_table.Scores, num_blocks: int | None, *, larger_is_better: bool
-) -> dict[str, tuple[Any, Any]]:
-    """Return (blocks of similar data sets, Friedman's test over them) by kind of similarity.
+) -> dict[str, BlockTest]:
+    """Return blocks of similar data sets with Friedman's test over them, by kind of similarity.
 
     Keys: "scores" (Spearman's correlation of scores) and "deviations" (correlation of deviations
     from the data set's mean). Empty for fewer than 4 algorithms and for more than `MANY_SETS` data
@@ -837,7 +886,7 @@ def _block_tests(
         test = stats.friedman_blocked(
             table, blocks=blocks.labels, larger_is_better=larger_is_better
         )
-        results_by_kind[by] = (blocks, test)
+        results_by_kind[by] = BlockTest(blocks, test)
     return results_by_kind
 
 
@@ -863,47 +912,88 @@ def _seed_results(
     draws: int,
     points: float,
     alpha: float,
-) -> dict[str, Any]:
-    """Return results of jbias.stats over redrawn seeds, by short name.
+) -> SeedResults:
+    """Return the results over redrawn seeds.
 
-    Keys: intervals, performance_profiles, mean_differences, stability, both (mean differences over
-    redrawn seeds and data sets), improvement, mixed, effects and power. If an algorithm has only 2
-    runs, the intervals of the first four results are NaN. draws: number of bootstrap draws, of
-    which effects uses a quarter (at least 100) and power half. points: difference for which power
-    is computed, in the unit of `runs`. alpha: significance level.
+    draws: number of bootstrap draws, of which effects uses a quarter (at least 100) and power half.
+    points: difference for which power is computed, in the unit of `runs`. alpha: significance
+    level.
     """
     hide = _without_intervals if runs.counts.min() == 2 else lambda result: result
-    common = {"larger_is_better": larger_is_better, "draws": draws}
-    tasks = {
-        "intervals": lambda: hide(stats.intervals(runs, **common)),
-        "performance_profiles": lambda: hide(
-            stats.performance_profiles(runs, **common)
-        ),
-        "mean_differences": lambda: hide(stats.mean_differences(runs, **common)),
-        "stability": lambda: hide(stats.rank_stability(runs, alpha=alpha, **common)),
-        "both": lambda: stats.mean_differences(runs, datasets=True, **common),
-        "improvement": lambda: stats.probability_of_improvement(runs, **common),
-        "mixed": lambda: stats.mixed_model(runs, larger_is_better=larger_is_better),
-        "effects": lambda: stats.effect_sizes(
-            runs, larger_is_better=larger_is_better, draws=max(draws // 4, 100)
-        ),
-        "power": lambda: stats.power_of_design(
-            runs, difference=points, alpha=alpha, draws=draws // 2
-        ),
-    }
-    return dict(zip(tasks, run_side_by_side([*tasks.values()]), strict=True))
+    with worker_threads() as pool:
+        intervals = pool.submit(
+            stats.intervals, runs, larger_is_better=larger_is_better, draws=draws
+        )
+        profiles = pool.submit(
+            stats.performance_profiles,
+            runs,
+            larger_is_better=larger_is_better,
+            draws=draws,
+        )
+        mean_differences = pool.submit(
+            stats.mean_differences, runs, larger_is_better=larger_is_better, draws=draws
+        )
+        stability = pool.submit(
+            stats.rank_stability,
+            runs,
+            larger_is_better=larger_is_better,
+            draws=draws,
+            alpha=alpha,
+        )
+        differences_over_datasets = pool.submit(
+            stats.mean_differences,
+            runs,
+            datasets=True,
+            larger_is_better=larger_is_better,
+            draws=draws,
+        )
+        improvement = pool.submit(
+            stats.probability_of_improvement,
+            runs,
+            larger_is_better=larger_is_better,
+            draws=draws,
+        )
+        mixed = pool.submit(stats.mixed_model, runs, larger_is_better=larger_is_better)
+        effect_sizes = pool.submit(
+            stats.effect_sizes,
+            runs,
+            larger_is_better=larger_is_better,
+            draws=max(draws // 4, 100),
+        )
+        power_of_design = pool.submit(
+            stats.power_of_design,
+            runs,
+            difference=points,
+            alpha=alpha,
+            draws=draws // 2,
+        )
+        return SeedResults(
+            intervals=hide(intervals.result()),
+            performance_profiles=hide(profiles.result()),
+            mean_differences=hide(mean_differences.result()),
+            stability=hide(stability.result()),
+            differences_over_datasets=differences_over_datasets.result(),
+            improvement=improvement.result(),
+            mixed=mixed.result(),
+            effects=effect_sizes.result(),
+            power=power_of_design.result(),
+        )
 
 
 _THREADS = 4  # Each thread holds its own draws in memory.
 
 
-def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run functions without arguments in threads; return their results in the order of `tasks`.
+@contextlib.contextmanager
+def worker_threads() -> Iterator[futures.Executor]:
+    """Yield a pool of threads, for numpy, which releases the GIL.
 
-    Useful for numpy, which releases the GIL. An error of a task is raised.
+    Take all results inside the `with` block: tasks that have not started at its end are dropped.
     """
-    with futures.ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        return [*pool.map(lambda task: task(), tasks)]
+    pool = futures.ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _without_intervals(result: Any) -> Any:

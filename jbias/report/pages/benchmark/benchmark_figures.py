@@ -104,7 +104,7 @@ def dataset_figure(analysis: Analysis, by: str) -> document.Figure:
 
     by: "scores" or "deviations", the values that are correlated.
     """
-    blocks = analysis.dataset_blocks[by][0]
+    blocks = analysis.dataset_blocks[by].blocks
     names = analysis.datasets
     frame = pd.DataFrame(blocks.correlations, names, names)
     frame = frame.iloc[blocks.order, blocks.order]
@@ -123,7 +123,7 @@ def iqm_figure(analysis: Analysis) -> document.Figure:
 
     Seeds must have been analysed.
     """
-    iqm = analysis.seeds["intervals"].iqm
+    iqm = analysis.seeds.intervals.iqm
     order = analysis.order
     names = [analysis.algorithms[i] for i in order]
     caption = (
@@ -149,7 +149,7 @@ def profile_figure(analysis: Analysis) -> document.Figure:
     Seeds must have been analysed.
     """
     repeats = analysis.study.repeats
-    profiles = analysis.seeds["performance_profiles"]
+    profiles = analysis.seeds.performance_profiles
     names = [
         name for name in _drawn_algorithms(analysis) if name in analysis.algorithms
     ]
@@ -184,7 +184,7 @@ def power_figure(analysis: Analysis) -> document.Figure:
 
     Seeds must have been analysed.
     """
-    power = analysis.seeds["power"]
+    power = analysis.seeds.power
     repeats = analysis.study.repeats
     frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)
     caption = (

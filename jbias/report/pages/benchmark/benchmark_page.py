@@ -88,32 +88,31 @@ def _compute(study: analysis_lib.BenchmarkScores) -> BenchmarkResults:
     """Return the results that the sections show; long computations run in parallel."""
     tested = analysis_lib.analyse(study)
     # The tasks release the GIL for most of their time, so threads run them in parallel.
-    analysis, curves, deviations, few_seeds_blocks, grid_blocks, _ = (
-        analysis_lib.run_side_by_side(
-            [
-                lambda: analysis_lib.with_evidence(tested),
-                lambda: [*benchmark_figures.curves(tested)],
-                lambda: benchmark_figures.variability(study) if study.is_runs else None,
-                lambda: [*few_seeds.blocks(study)],
-                lambda: [*grids.blocks(study)],
-                lambda: study.warnings,  # Computed here, cached by the study.
-            ]
+    with analysis_lib.worker_threads() as pool:
+        evidence = pool.submit(analysis_lib.with_evidence, tested)
+        curves = pool.submit(lambda: [*benchmark_figures.curves(tested)])
+        deviations = pool.submit(
+            lambda: benchmark_figures.variability(study) if study.is_runs else None
         )
-    )
-    bias_table = benchmark_tables.shape_bias(study) if study.is_runs else None
-    methods = prose.methods(analysis, seed_sections.methods(analysis))
-    return BenchmarkResults(
-        analysis=analysis,
-        deviations=deviations,
-        curves=curves,
-        seed_tests=[*seed_sections.blocks(analysis)],
-        few_seeds=few_seeds_blocks,
-        grid=grid_blocks,
-        bias_table=bias_table,
-        biases=benchmark_tables.shape_biases(study, bias_table),
-        methods=methods,
-        bib=prose.bib(methods.keys),
-    )
+        few_seeds_blocks = pool.submit(lambda: [*few_seeds.blocks(study)])
+        grid_blocks = pool.submit(lambda: [*grids.blocks(study)])
+        warnings = pool.submit(lambda: study.warnings)
+        warnings.result()  # Now cached by the study.
+        analysis = evidence.result()
+        bias_table = benchmark_tables.shape_bias(study) if study.is_runs else None
+        methods = prose.methods(analysis, seed_sections.methods(analysis))
+        return BenchmarkResults(
+            analysis=analysis,
+            deviations=deviations.result(),
+            curves=curves.result(),
+            seed_tests=[*seed_sections.blocks(analysis)],
+            few_seeds=few_seeds_blocks.result(),
+            grid=grid_blocks.result(),
+            bias_table=bias_table,
+            biases=benchmark_tables.shape_biases(study, bias_table),
+            methods=methods,
+            bib=prose.bib(methods.keys),
+        )
 
 
 def _check_options(study: analysis_lib.BenchmarkScores) -> None:
@@ -176,7 +175,7 @@ def _scores(computed: BenchmarkResults) -> Blocks:
     yield benchmark_tables.scores(analysis, computed.biases)
     if analysis.study.options.reference:
         yield benchmark_tables.reference(analysis)
-    if analysis.tests:
+    if analysis.tests is not None:
         yield benchmark_figures.rank_figure(analysis)
 
 
@@ -188,7 +187,7 @@ def _tests(computed: BenchmarkResults) -> Blocks:
     analysis = computed.analysis
     yield from map(document.Text, prose.untested(analysis))
     yield from computed.seed_tests
-    if analysis.tests:
+    if analysis.tests is not None:
         yield benchmark_tables.omnibus(analysis)
         yield benchmark_tables.strict(analysis)
         yield benchmark_tables.nemenyi(analysis)
@@ -200,7 +199,7 @@ def _tests(computed: BenchmarkResults) -> Blocks:
 
 def _has_reference(analysis: Analysis) -> bool:
     """Return True if the reference was tested against every other algorithm."""
-    return "dunn" in analysis.tests
+    return analysis.tests is not None and analysis.tests.dunn is not None
 
 
 def _alike(computed: BenchmarkResults) -> Blocks:
@@ -209,7 +208,7 @@ def _alike(computed: BenchmarkResults) -> Blocks:
     There is a figure per kind of similarity. Nothing is yielded without tested ranks.
     """
     analysis = computed.analysis
-    if not analysis.tests:
+    if analysis.tests is None:
         return
     yield from map(document.Text, prose.similar_datasets(analysis))
     for by in analysis.dataset_blocks:
@@ -225,7 +224,7 @@ def _stability(computed: BenchmarkResults) -> Blocks:
     Nothing is yielded without tested ranks.
     """
     analysis = computed.analysis
-    if not analysis.tests:
+    if analysis.tests is None:
         return
     yield from map(document.Text, prose.stability(analysis))
     if analysis.runs is not None:
@@ -240,7 +239,7 @@ def _stability(computed: BenchmarkResults) -> Blocks:
 def _power(computed: BenchmarkResults) -> Blocks:
     """Yield sentences, the figure and the table of power; nothing without tested ranks."""
     analysis = computed.analysis
-    if not analysis.tests:
+    if analysis.tests is None:
         return
     yield from map(document.Text, prose.power(analysis))
     if analysis.runs is not None:
@@ -334,8 +333,9 @@ def _sections(computed: BenchmarkResults) -> list[document.Section]:
     return document.make_sections(makers, computed)
 
 
-# Tables whose data are in results.json, under the names of the tables.
-_TABLES_IN_RESULTS = (
+# The order of tables in results.json, kept for equal files; tables with `in_results` that are not
+# listed follow in the order of the page.
+_FIRST_IN_RESULTS = (
     "omnibus",
     "posthoc",
     "control",
@@ -371,8 +371,8 @@ def _results(
       at_chance: see `BenchmarkScores.at_chance`; derived: dicts of kind, name, relation and
         sources;
       methods, methods_of_other_sections: the paragraphs of `methods`;
-      the names of `_TABLES_IN_RESULTS` that are tables of `sections`: frames with the rows of the
-        CSV files.
+      the names of the tables of `sections` with `in_results`: frames with the rows of the CSV
+        files.
     Only a page of runs has the keys shape_bias and diverged (frames), other_selections (frames by
     name of the rule) and runs (dicts of workdir and label).
 
@@ -380,8 +380,8 @@ def _results(
     """
     study = analysis.study
     is_tested = analysis.friedman is not None
-    frames = {
-        block.name: block.data
+    shown_tables = {
+        block.name: block
         for section in sections
         for block in section.blocks
         if isinstance(block, tables.Table)
@@ -416,10 +416,14 @@ def _results(
         "methods": methods.paragraph,
         "methods_of_other_sections": methods.other_sections,
         "trained_on": sorted(study.trained),
-        **{name: frames[name] for name in _TABLES_IN_RESULTS if name in frames},
     }
+    for name in dict.fromkeys((*_FIRST_IN_RESULTS, *shown_tables)):
+        if name in shown_tables and shown_tables[name].in_results:
+            assert name not in tree, f"results.json has two entries {name}"
+            tree[name] = shown_tables[name].data
     if study.is_runs:
-        tree["shape_bias"] = frames.get("shape_bias", [])
+        bias_table = shown_tables.get("shape_bias")
+        tree["shape_bias"] = bias_table.data if bias_table else []
         tree["diverged"] = study.diverged
         tree["other_selections"] = {
             name: study.cells_of(values) for name, values in study.values_by_rule

@@ -460,8 +460,8 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
             f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
         )
     decisive_test = f"F by permutation ({permutations}), which decides"
-    quade = analysis.tests["quade"]
-    aligned = analysis.tests["aligned_ranks"]
+    quade = analysis.tests.quade
+    aligned = analysis.tests.aligned_ranks
     rows = [
         ("Iman and Davenport's F", f.statistic, f.df, f.pvalue),
         (
@@ -485,6 +485,7 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
         f"{_note_on_infinite_f([f.statistic, uncorrected.statistic])}",
         data,
         tables.columns("test statistic:.3 df p:p"),
+        in_results=True,
     )
 
 
@@ -549,6 +550,7 @@ def blocked(analysis: Analysis) -> tables.Table | None:
         pd.DataFrame(rows, columns=[*columns]),
         columns,
         bold=lambda row: [key for key in ("f", "means", "whole") if row[key] <= alpha],
+        in_results=True,
     )
 
 
@@ -563,7 +565,13 @@ def dataset_blocks(analysis: Analysis) -> tables.Table | None:
         by: 1 + blocks.labels for by, (blocks, _) in analysis.dataset_blocks.items()
     }
     columns = tables.columns("dataset scores:d deviations:d", dataset="data set")
-    return _table("dataset_blocks", "The block of each data set.", rows, columns)
+    return _table(
+        "dataset_blocks",
+        "The block of each data set.",
+        rows,
+        columns,
+        in_results=True,
+    )
 
 
 def _decision(analysis: Analysis) -> dict[str, float]:
@@ -609,6 +617,7 @@ def strict(analysis: Analysis) -> tables.Table | None:
         f"α = {analysis.alpha:g}.{_note_on_infinite_f(row['F'] for row in rows)}",
         rows,
         tables.columns("setting datasets:d", datasets="data sets") | _DECISION_COLUMNS,
+        in_results=True,
     )
 
 
@@ -635,8 +644,8 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
     """
     tests = analysis.tests
     ranks = analysis.nemenyi.ranks
-    bradley_terry = tests["bradley_terry"]
-    least = tests["wilcoxon"].least_adjusted
+    bradley_terry = tests.bradley_terry
+    least = tests.wilcoxon.least_adjusted
     probabilities = "the Bayesian Bradley-Terry model."
     if bradley_terry is None:
         takes_long = len(analysis.algorithms) > analysis_lib.MANY_ALGORITHMS
@@ -660,16 +669,16 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
         )
     p_tests = {
         "nemenyi": analysis.nemenyi,
-        "max_t": tests["max_t"],
-        "conover_holm": tests["conover"],
-        "wilcoxon_holm": tests["wilcoxon"],
+        "max_t": tests.max_t,
+        "conover_holm": tests.conover,
+        "wilcoxon_holm": tests.wilcoxon,
     }
     rows = _pairs(
         analysis,
         rank_difference=ranks - ranks[:, None],
         **{name: test.adjusted for name, test in p_tests.items()},
-        signed_rank_better=tests["signed_rank"].better,
-        signed_rank_rope=tests["signed_rank"].rope,
+        signed_rank_better=tests.signed_rank.better,
+        signed_rank_rope=tests.signed_rank.rope,
     )
     if bradley_terry is not None:
         pair_probabilities = _pairs(analysis, bradley_terry_better=bradley_terry.better)
@@ -687,6 +696,7 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
         ),
         most=60,
         bold=lambda row: [key for key in p_tests if row[key] <= analysis.alpha],
+        in_results=True,
     )
 
 
@@ -695,13 +705,12 @@ def control(analysis: Analysis) -> tables.Table | None:
 
     Columns: algorithm, z (above 0 for a better mean rank than the reference), and p of Dunn's test
     by Bonferroni and by Holm, and of Wilcoxon's test by Holm. p is adjusted for these tests only;
-    p of at most alpha is bold. `analysis.tests` must have "dunn", the test against a reference; the
-    table is then never None.
+    p of at most alpha is bold. The reference must have been tested; the table is then never None.
     """
-    dunn = analysis.tests["dunn"]
+    dunn = analysis.tests.dunn
     alpha = analysis.alpha
     p = {"dunn": dunn.adjusted, "holm": stats.adjust(dunn.pvalues, "holm")}
-    p["wilcoxon_holm"] = analysis.tests["control_wilcoxon"].adjusted
+    p["wilcoxon_holm"] = analysis.tests.control_wilcoxon.adjusted
     return _table(
         "control",
         f"Every algorithm against {dunn.control}, adjusted for these comparisons alone: valid "
@@ -710,6 +719,7 @@ def control(analysis: Analysis) -> tables.Table | None:
         {"algorithm": dunn.algorithms, "z": dunn.statistics, **p},
         tables.columns("algorithm z:+.2 dunn:p holm:p wilcoxon_holm:p"),
         bold=lambda row: [key for key in p if row[key] <= alpha],
+        in_results=True,
     )
 
 
@@ -721,8 +731,8 @@ def stability(analysis: Analysis) -> tables.Table | None:
     analysed; the table is then never None.
     """
     digits = analysis.study.unit.digits
-    stable = analysis.seeds["stability"]
-    intervals = analysis.seeds["intervals"]
+    stable = analysis.seeds.stability
+    intervals = analysis.seeds.intervals
     data = {"algorithm": stable.algorithms, "first": stable.best}
     estimates = {
         "mean_rank": stable.ranks,
@@ -744,6 +754,7 @@ def stability(analysis: Analysis) -> tables.Table | None:
         "is better) are of scores normalised by the worst and best run of each data set.",
         pd.DataFrame(data).sort_values("mean_rank", kind="stable"),
         columns | {"first": ("first", prose.share)},
+        in_results=True,
     )
 
 
@@ -760,22 +771,22 @@ def differences(analysis: Analysis) -> tables.Table | None:
     seeds = analysis.seeds
     number = tables.digits(unit.digits)
     advantage = tables.interval(tables.digits(unit.digits, plus=True))
-    over_seeds = seeds["mean_differences"].pairs
-    both = seeds["both"]
-    effects = seeds["effects"]
+    over_seeds = seeds.mean_differences.pairs
+    over_datasets = seeds.differences_over_datasets
+    effects = seeds.effects
     rows = _pairs(
         analysis,
         difference=over_seeds.value,
         seeds_low=over_seeds.low,
         seeds_high=over_seeds.high,
-        both_low=both.pairs.low,
-        both_high=both.pairs.high,
-        better_on_other_sets=both.better,
-        better_run=seeds["improvement"].pairs.value,
+        both_low=over_datasets.pairs.low,
+        both_high=over_datasets.pairs.high,
+        better_on_other_sets=over_datasets.better,
+        better_run=seeds.improvement.pairs.value,
         a12=effects.a12_mean.value,
         rank_biserial=effects.rank_biserial.value,
         hedges_g=effects.hedges_g.value,
-        mixed_p=seeds["mixed"].pvalues,
+        mixed_p=seeds.mixed.pvalues,
     )
     show_interval = lambda low, high: f"[{number(low)}, {number(high)}]"
     columns = tables.columns(
@@ -798,6 +809,7 @@ def differences(analysis: Analysis) -> tables.Table | None:
         rows,
         columns,
         most=60,
+        in_results=True,
     )
 
 
@@ -869,6 +881,7 @@ def outperforming(analysis: Analysis) -> tables.Table | None:
         tables.columns(
             "algorithm pairs:d p:.2[] significant:d better:d ordered:d", p="P(A > B)"
         ),
+        in_results=True,
     )
     return table and dataclasses.replace(table, data=pd.concat(cells))
 
@@ -880,7 +893,7 @@ def power(analysis: Analysis) -> tables.Table:
     files have the columns test, seeds ("here" for this study), datasets and power, with rows for
     other numbers of seeds and data sets. Seeds must have been analysed.
     """
-    result = analysis.seeds["power"]
+    result = analysis.seeds.power
     repeats = analysis.study.repeats
     digits = analysis.study.unit.digits + 1
     rows = []
@@ -907,6 +920,7 @@ def power(analysis: Analysis) -> tables.Table:
         rows=tuple(rows),
         data=pd.DataFrame(data, columns=["test", "seeds", "datasets", "power"]),
         texts=2,
+        in_results=True,
     )
 
 
@@ -981,6 +995,7 @@ def variability(
         data,
         tables.columns("algorithm dataset within between seeds:d")
         | {key: (f"{key} runs", show) for key in ("within", "between")},
+        in_results=True,
     )
 
 

@@ -1,6 +1,5 @@
 """Functions for the section on few seeds: results of smaller studies with some of the seeds."""
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -36,9 +35,8 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     single seed are left out. Empty and without columns if no method has several seeds.
     """
     tasks = list(_tasks(study))
-    results = analysis_lib.run_side_by_side(
-        [functools.partial(_compare, task) for task in tasks]
-    )
+    with analysis_lib.worker_threads() as pool:
+        results = [*pool.map(_compare, tasks)]
     frames = [pd.DataFrame()]
     for task, result in zip(tasks, results, strict=True):
         key = {
@@ -201,6 +199,7 @@ def _table(
         rows.agg(dict.fromkeys(columns, "first") | dict.fromkeys(_HEADS, list)),
         columns,
         data=statistics,
+        in_results=True,
     )
 
 

@@ -207,6 +207,7 @@ def _method_table(
         rows,
         columns,
         data=runs.drop(columns=["label", "merit"]),
+        in_results=True,
     )
 
 
@@ -232,4 +233,5 @@ def _pair_table(
         compared,
         columns,
         bold=lambda row: ["combinations"] if row["combinations"] == 1 else [],
+        in_results=True,
     )

@@ -5,7 +5,6 @@ that frame that `evaluated` returns.
 """
 
 import dataclasses
-import functools
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -193,9 +192,10 @@ def from_runs(
     measured = list(frame["dataset"].unique())
     models = sorted(frame["model"].unique())
     train_sets = sorted(frame["train_data"].unique())
-    twins, chosen = analysis.run_side_by_side(
-        [lambda: tuple(analysis.twins_of_runs(frame)), lambda: evaluated(frame)]
-    )
+    with analysis.worker_threads() as pool:
+        twins_task = pool.submit(lambda: tuple(analysis.twins_of_runs(frame)))
+        chosen_task = pool.submit(lambda: evaluated(frame))
+        twins, chosen = twins_task.result(), chosen_task.result()
     del frame  # Free the largest frame before selection.
     datasets = _datasets(chosen, options)
     options = _with_defaults(options, chosen, datasets)
@@ -259,8 +259,8 @@ def _select_by_all(
             return error
         return rows, values_of(rows, options.metric, rules.datasets)
 
-    tasks = [functools.partial(select, name) for name in names]
-    results_by_rule = dict(zip(names, analysis.run_side_by_side(tasks), strict=True))
+    with analysis.worker_threads() as pool:
+        results_by_rule = dict(zip(names, pool.map(select, names), strict=True))
     asked_for = results_by_rule[options.selection]
     if isinstance(asked_for, ValueError):
         raise asked_for

@@ -209,7 +209,7 @@ def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
     Nothing is yielded for an analysis without the fields of `with_evidence`.
     """
-    if not analysis.tests:  # `with_evidence` has not added the runs yet.
+    if analysis.tests is None:  # `with_evidence` has not added the runs yet.
         return
     repeats = analysis.study.repeats
     if analysis.runs is None:
@@ -282,7 +282,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     against the reference only. If the reference was not tested, one sentence says so. reference:
     name of the reference algorithm.
     """
-    if "dunn" not in analysis.tests:
+    if analysis.tests is None or analysis.tests.dunn is None:
         return f"{reference} is not in the tests."
     better, worse = analysis.study.rank_words
     pairs = [
@@ -297,7 +297,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
         if pairs
         else f"Among all pairs no algorithm differs significantly from {reference}."
     )
-    dunn = analysis.tests["dunn"]
+    dunn = analysis.tests.dunn
     rows = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
     significant = [
         f"{name} ranks {better if z > 0 else worse} ({p_equals(p)})"
@@ -479,7 +479,7 @@ def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
         )
     if analysis.by_seeds is not None and analysis.by_seeds.family:
         return f"Nothing is bold: no test separates the {best} from the other scores."
-    if not analysis.tests:
+    if analysis.tests is None:
         return "Nothing is bold: nothing was tested."
     if not has_bold:
         reason = f"; {analysis.no_seeds}" if analysis.no_seeds else ""
@@ -508,8 +508,8 @@ def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
             "treat the scores as exact."
         )
         return
-    stable = analysis.seeds["stability"]
-    mixed = analysis.seeds["mixed"]
+    stable = analysis.seeds.stability
+    mixed = analysis.seeds.mixed
     best = int(np.argmax(stable.best))
     yield (
         f"With other {repeats} (redrawn from these), {stable.algorithms[best]} would rank "
@@ -536,7 +536,7 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
     if analysis.runs is None:
         yield f"Power is not known: {analysis.no_seeds}."
         return
-    result = analysis.seeds["power"]
+    result = analysis.seeds.power
     yield result.verdict
     yield f"The power is for a difference of {result.difference:g}; --points sets this value."
 
@@ -782,7 +782,7 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
     ]
     software = f"Computed with jbias {jbias.__version__} ({', '.join(versions)})"
     compared = _compared_algorithms(analysis.study)
-    if not analysis.tests:
+    if analysis.tests is None:
         text = f"{compared} {tests or 'No hypothesis was tested.'} {software}."
         return Methods(text, "", _cited_keys(text) or ["kalischek2023"])
     software = f"{software}, after BiasBed [kalischek2023]."
@@ -852,19 +852,19 @@ def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield the sentences for a paper on the tests that do not affect the headline."""
     yield (
         "For comparison we also report max-T by permutation [westfall1993], Conover's test "
-        f"[conover1999] and the {'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon "
+        f"[conover1999] and the {'exact ' if analysis.tests.wilcoxon.exact else ''}Wilcoxon "
         "signed-rank test [wilcoxon1945], the last two adjusted by Holm [holm1979], Quade's test "
         "[quade1979] and aligned ranks [hodges1962]."
     )
-    bradley_terry = analysis.tests["bradley_terry"]
+    bradley_terry = analysis.tests.bradley_terry
     yield (
         "Bayesian probabilities are from the signed-rank test with a region of practical "
         f"equivalence of {analysis.rope:g} [benavoli2017]"
         f"{'' if bradley_terry is None else ' and the Bradley-Terry model [wainer2023]'}."
     )
-    if "dunn" in analysis.tests:
+    if analysis.tests.dunn is not None:
         yield (
-            f"Comparisons with {analysis.tests['dunn'].control} alone are adjusted by "
+            f"Comparisons with {analysis.tests.dunn.control} alone are adjusted by "
             "Dunn [dunn1961] and Holm."
         )
         if analysis.runs is not None:
