@@ -56,7 +56,7 @@ def build_stage(config: Mapping[str, Any]) -> stages.Stage:
     (train_set,) = setup.open_train_sets(spec)
     images = {}
     if "crop" not in config["train"]:
-        reading = stages.reader_options(config["run"]["loading"], mesh.make())
+        reading = stages.reader_options(spec.run.loading, mesh.make())
         images = {
             name: loader.decode_all(source, workers=reading.threads)
             for name, source in train_set.named(0).items()
@@ -160,7 +160,7 @@ def measure_streams(options: argparse.Namespace) -> dict[str, list[float]]:
     device = build_stage(config(options, options.seeds, crop="device", window=window))
     if not isinstance(device.order, samplers.WindowSampler):
         raise SystemExit("benchmarks.feeds: the set must be larger than a window")
-    loading = config(options, 1)["run"]["loading"]
+    loading = run_spec.RunSpec.from_config(config(options, 1)).run.loading
     threads = stages.reader_options(loading, mesh.make()).threads
     decoding = make_decoding(host, steps, threads)
     variants = {

@@ -29,14 +29,12 @@ def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
     spec = run_spec.RunSpec.from_config(config)
     spec = run_spec.RunSpec.from_config({**spec.branches[0].config, "vary": []})
     erm_spec = run_spec.RunSpec.from_config(_replace_by_erm(spec.config))
-    run = spec.config["run"]
+    run = spec.run
     lines = []
     with extensions.naming_files(spec.config):
         setup.check_names(spec)
         plans = input_plan.plan_stages(spec.stages, setup.open_train_sets(spec))
-        devices = mesh.make(
-            run["devices"], len(spec.members), run["spread"], run["together"]
-        )
+        devices = mesh.make(run.devices, len(spec.members), run.spread, run.together)
 
         def build_stages(spec: run_spec.RunSpec) -> list[stages.Stage]:
             return stages.build_stages(

@@ -130,8 +130,9 @@ def main(
         spec = dataclasses.replace(spec, command=" ".join(config_words))
     except (ValueError, OSError) as error:
         return _fail(None, error, 2)
-    spec.config["run"]["profile"] |= _PROFILE.value
-    xla.set_flags(deterministic=spec.config["run"]["deterministic"])
+    if _PROFILE.value:
+        spec = spec.with_run(profile=True)
+    xla.set_flags(deterministic=spec.run.deterministic)
     if _COORDINATOR.value:
         # Hide the warnings of jax's coordination service about itself and about signals.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -207,9 +207,9 @@ class PlanRequest(NamedTuple):
     log: Callable[[str], None]  # Receives lines about the progress.
 
     @property
-    def run(self) -> Mapping[str, Any]:
+    def run(self) -> run_spec.RunOptions:
         """The entries of config.run."""
-        return self.spec.config["run"]
+        return self.spec.run
 
 
 class Program(NamedTuple):
@@ -299,8 +299,8 @@ def compile_stages(request: PlanRequest) -> CompiledStages:
     run, target, compiled = request.run, request.target, None
     plans = input_plan.plan_stages(request.spec.stages, request.train)
     num_seeds = len(request.spec.members)
-    gib = run["memory"] or (target.kind.gib * _USABLE_SHARE if target.kind else 0.0)
-    if target.platform == "gpu" and not run["memory"]:
+    gib = run.memory or (target.kind.gib * _USABLE_SHARE if target.kind else 0.0)
+    if target.platform == "gpu" and not run.memory:
         gib *= _gpu_share()
 
     def build_stages(devices: jax.sharding.Mesh) -> list[Stage]:
@@ -312,7 +312,7 @@ def compile_stages(request: PlanRequest) -> CompiledStages:
     for devices, built_stages in meshes:
         free = memory_fit.free_bytes(devices, gib) or 2**62  # No limit if unknown.
         candidates = strategy_choice.candidates(
-            run["strategy"], devices, num_seeds, built_stages[-1].last
+            run.strategy, devices, num_seeds, built_stages[-1].last
         )
         is_compared = target.platform == "tpu" and not compiled
         names = candidates if is_compared else candidates[:1]
@@ -364,7 +364,7 @@ def _compile_with(
     built. free: usable bytes per device.
     """
     programs, fits = [], []
-    run = {**request.run, "strategy": strategy_name}
+    run = dataclasses.replace(request.run, strategy=strategy_name)
     for stage in built_stages:
         stage_programs: dict[int, Program] = {}
 
@@ -728,7 +728,7 @@ def _times(
         step_seconds = compiled.seeds_per_share / count * cost.seconds
         host_rates.append(_host_rates(stage, compiled.seeds, step_seconds))
         notes += [note for note in cost.notes if note not in notes]
-    evaluations = sums["evaluations"] if request.run["evaluate"] == "here" else 0
+    evaluations = sums["evaluations"] if request.run.evaluate == "here" else 0
     evaluation = 0.0
     if evaluations:
         evaluation = compiled.seeds_per_share * _evaluation_seconds(
@@ -787,7 +787,7 @@ def _evaluation_seconds(
     into memory. kind: the target's devices.
     """
     shards, stage = compiled.devices.shape["data"], compiled.stages[-1]
-    batch = -(-request.run["eval_batch"] // shards) * shards
+    batch = -(-request.run.eval_batch // shards) * shards
     images_by_shape = collections.Counter()
     for test in request.tests:
         images_by_shape[tuple(test.shape)] += len(test)
@@ -796,7 +796,7 @@ def _evaluation_seconds(
     (height, width), _ = images_by_shape.most_common(1)[0]
 
     logits = stage.program.logits
-    if stage.folds_norms(request.run):
+    if stage.folds_norms(request.run.eval_norm):
         logits = stage.program.folded_logits
 
     def score(net, arg, shared, static):

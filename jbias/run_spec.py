@@ -10,7 +10,6 @@ import functools
 import itertools
 import numbers
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,12 +17,57 @@ from jbias import config as jc
 from jbias import errors, extensions, numerals
 from jbias.runtime import console, switches
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loading:
+    """The entries of config.run.loading: how images are read."""
+
+    gib: float  # Memory for decoded images, in GiB.
+    threads: int  # Threads per process that read; 0: one per core.
+    workers: int  # Processes that read; 0: the training process itself.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The entries of config.run: how a run uses the machine, and what it writes.
+
+    Entries with a default here are absent in the configs of older runs. Other defaults:
+    `experiment` of configs/common.py.
+    """
+
+    loading: Loading
+    energy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    wandb: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    strategy: str  # A name in STRATEGIES.
+    evaluate: str  # "here", or "elsewhere": by jbias evaluate --follow.
+    eval_norm: str = "auto"  # A name in EVAL_NORMS.
+    write: str = ""  # Names of loggers, joined by "+".
+    log: str = console.LOG_FORMATS[0]
+    steps_per_dispatch: int
+    devices: int  # Number of devices to use; 0: all.
+    # Shares of the devices, each with seeds of its own; 0: as many as possible.
+    spread: int
+    together: int  # Seeds on the devices at the same time; 0: as many as fit.
+    eval_batch: int
+    keep: int  # Number of checkpoints to keep.
+    memory: float  # GiB to use of each device; 0: all that it has.
+    log_seconds: float  # Least time between two lines of progress.
+    decisions: bool  # Also write the decision on each test image.
+    deterministic: bool  # The same bits in each run on a GPU.
+    profile: bool
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> "RunOptions":
+        """Return the options of config.run, which has been checked."""
+        return cls(**{**run, "loading": Loading(**run["loading"])})
+
+
 # The type of each entry. Further entries of a dict with a name are options of the function
 # that the name means, which checks them.
 _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (dict, ("algo", "model", "optim", "optim.schedule", "train", "train.other")),
     (dict, ("valid", "tests", "rollback", "fix")),
-    (dict, ("run", "run.loading", "run.energy", "run.wandb")),
+    (dict, ("run",)),
     (list, ("seeds", "vary")),
     (list[dict], ("inputs", "stages", "train.inputs", "train.also")),
     (list[dict], ("train.other.inputs",)),
@@ -31,31 +75,42 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (str, ("algo.name", "model.name", "optim.name", "optim.schedule.name")),
     (str, ("optim.warmup", "train.data", "train.split", "train.balance", "variant")),
     (str, ("label", "init", "precision", "eval_every", "save_every", "aggregate")),
-    (str, ("run.strategy", "run.evaluate", "run.eval_norm", "run.write", "run.log")),
     (int, ("size", "model.width", "model.norm_group")),
-    (int, ("train.batch", "train.accumulate", "run.steps_per_dispatch")),
-    (int, ("run.devices", "run.spread", "run.together", "run.eval_batch", "run.keep")),
-    (int, ("run.loading.threads", "run.loading.workers")),
+    (int, ("train.batch", "train.accumulate")),
     (int | None, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
     (float, ("epochs", "optim.rate", "optim.decay", "optim.momentum")),
-    (float, ("optim.average", "run.memory", "run.log_seconds", "run.loading.gib")),
-    (bool, ("run.decisions", "run.deterministic", "run.profile")),
+    (float, ("optim.average",)),
 )
-ENTRIES: Mapping[str, Any] = {key: kind for kind, keys in _KINDS for key in keys}
+
+
+def _has_default(field: dataclasses.Field) -> bool:
+    """Return True if a field of a dataclass has a default."""
+    defaults = (field.default, field.default_factory)
+    return any(default is not dataclasses.MISSING for default in defaults)
+
+
+def _field_types(prefix: str, options: type) -> dict[str, type]:
+    """Return {dotted key: its type} of the fields of a dataclass; dict for a nested entry."""
+    is_plain = (str, int, float, bool).__contains__
+    return {
+        f"{prefix}.{field.name}": field.type if is_plain(field.type) else dict
+        for field in dataclasses.fields(options)
+    }
+
+
+ENTRIES: Mapping[str, Any] = {
+    **{key: kind for kind, keys in _KINDS for key in keys},
+    **_field_types("run", RunOptions),
+    **_field_types("run.loading", Loading),
+}
 KEYS = tuple(key for key in ENTRIES if "." not in key)
 # The sources of randomness in a run.
 SOURCES = tuple(key[4:] for key in ENTRIES if key.startswith("fix."))
-RUN_KEYS = tuple(key[4:] for key in ENTRIES if re.fullmatch(r"run\.\w+", key))
+RUN_KEYS = tuple(field.name for field in dataclasses.fields(RunOptions))
 # Runs that began with an older version do not have these keys.
 OPTIONAL_KEYS = (
-    "energy",
-    "write",
-    "wandb",
-    "log",
-    "eval_norm",
-    "rollback",
-    "label",
-    "fix",
+    *(field.name for field in dataclasses.fields(RunOptions) if _has_default(field)),
+    *("rollback", "label", "fix"),
 )
 # Batch norm in evaluation: "folded" into convolutions, "exact", or "auto": folded on
 # accelerators only.
@@ -405,6 +460,16 @@ class RunSpec:
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages of the first branch; other branches differ only in numbers."""
         return self.branches[0].stages
+
+    @functools.cached_property
+    def run(self) -> RunOptions:
+        """The entries of config.run, with defaults for entries that older configs lack."""
+        return RunOptions.of(self.config["run"])
+
+    def with_run(self, **changes: Any) -> "RunSpec":
+        """Return the spec with other values of entries of config.run, such as profile=True."""
+        config = {**self.config, "run": {**self.config["run"], **changes}}
+        return dataclasses.replace(self, config=config)
 
     @classmethod
     def from_config(cls, config: "Mapping[str, Any] | RunSpec") -> "RunSpec":

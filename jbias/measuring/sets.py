@@ -10,7 +10,7 @@ import ml_collections
 from jbias import data, errors
 from jbias.configs import datasets
 from jbias.configs.suites import biases
-from jbias.data import labels
+from jbias.data import labels, tables
 
 # Names of splits for training.
 _TRAINING = ("train", "training")

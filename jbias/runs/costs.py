@@ -74,14 +74,6 @@ def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
     return energy
 
 
-def energy_of(run: Mapping[str, Any]) -> Energy:
-    """Return config.run.energy, with defaults for missing entries; run: config.run.
-
-    ValueError for unknown or invalid entries.
-    """
-    return parse_energy("config.run.energy", run.get("energy", {}))
-
-
 class Devices(NamedTuple):
     """The kind (jax's `device_kind`) and number of the billed devices; CPUs count by cores."""
 

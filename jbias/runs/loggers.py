@@ -63,28 +63,28 @@ WANDB_MODES = ("offline", "online")
 WANDB_KEYS = ("mode", "project", "entity")
 
 
-def configured(run: Mapping[str, Any]) -> list[str]:
-    """Return the names of the loggers in config.run.write, such as "tensorboard"."""
-    return [name for name in str(run.get("write", "")).split("+") if name]
+def configured(write: str) -> list[str]:
+    """Return the names of loggers in config.run.write, such as "tensorboard+wandb"."""
+    return [name for name in write.split("+") if name]
 
 
-def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
+def check(write: str, wandb: Mapping[str, Any], *, packages: bool = True) -> None:
     """Raise ValueError for invalid loggers in config.run.
 
-    A logger in `write` is invalid if its name is unknown or occurs twice, or if its package is
-    not installed. In `wandb`, an unknown key or mode is invalid.
-    run: config.run. packages: False: do not check that packages are installed.
+    write: config.run.write; a logger is invalid if its name is unknown or occurs twice, or if its
+    package is not installed. wandb: config.run.wandb; an unknown key or mode is invalid.
+    packages: False: do not check that packages are installed.
     """
-    where, names = "config.run.write", configured(run)
+    where, names = "config.run.write", configured(write)
     for name in names:
         if name not in LOGGERS or names.count(name) > 1:
             must = f"be of {', '.join(LOGGERS)}, each once, joined by +"
-            errors.refuse(where, must, run["write"])
+            errors.refuse(where, must, write)
         for package in LOGGERS[name].packages if packages else ():
             files.require_package(where, name, package, extra=name)
-    where, options = "config.run.wandb", run.get("wandb", {})
-    errors.check_all_known(where, options, WANDB_KEYS)
-    mode = options.get("mode", WANDB_MODES[0])
+    where = "config.run.wandb"
+    errors.check_all_known(where, wandb, WANDB_KEYS)
+    mode = wandb.get("mode", WANDB_MODES[0])
     errors.check_choice(f"{where}.mode", mode, WANDB_MODES)
 
 

@@ -280,17 +280,17 @@ def lost_error(path: epath.Path, problem: str) -> ValueError:
 
 
 def needs_restoring(
-    workdir: epath.Path, run: Mapping[str, Any], say: Callable[[str], None]
+    workdir: epath.Path, *, decisions: bool, say: Callable[[str], None]
 ) -> bool:
     """Return True if a finished run has damaged files that its checkpoints can restore.
 
-    run: config.run. say: logs a line about files that cannot be restored. ValueError for
-    damaged records that no checkpoint has.
+    decisions: config.run.decisions. say: logs a line about files that cannot be restored.
+    ValueError for damaged records that no checkpoint has.
     """
     damaged_steps(workdir, say)  # Only logs files of `jbias evaluate --follow`.
     folder = workdir / "checkpoints"
     sums = checksums.read(workdir) or checkpoints.latest_info(folder).get("sums", {})
-    lost, steps = find_damaged(workdir, sums, run)
+    lost, steps = find_damaged(workdir, sums, decisions=decisions)
     for name, problem in lost.items():
         if checksums.is_record(name) and _step(name) not in steps:
             raise lost_error(workdir / name, problem)
@@ -308,7 +308,7 @@ def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
     say: logs a line about damaged files of `jbias evaluate --follow`.
     """
     sums = checksums.read_folder(workdir, follower=True)
-    lost, steps = find_damaged(workdir, sums, {"decisions": True})
+    lost, steps = find_damaged(workdir, sums, decisions=True)
     folder = workdir / "checkpoints"
     pending_steps = [
         step for step in steps if checkpoints.awaits_evaluation(folder, step)
@@ -322,18 +322,19 @@ def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
 
 
 def find_damaged(
-    workdir: epath.Path, sums: checksums.Checksums, run: Mapping[str, Any]
+    workdir: epath.Path, sums: checksums.Checksums, *, decisions: bool
 ) -> tuple[dict[str, str], list[int]]:
     """Return (problems, steps): the damaged files, and the steps that can be restored.
 
     Problems are "is gone" or "is damaged" by name of the file. Steps have damaged files and
-    a checkpoint to restore them from; decisions are restored only with run.decisions.
+    a checkpoint to restore them from.
 
-    sums: checksums by name. run: config.run.
+    sums: checksums by name. decisions: config.run.decisions; without it files of decisions cannot
+    be restored.
     """
     lost = dict(checksums.find_damaged(workdir, sums))
     kept_steps = checkpoints.steps(workdir / "checkpoints") if lost else []
-    names = [name for name in lost if checksums.is_record(name) or run["decisions"]]
+    names = [name for name in lost if checksums.is_record(name) or decisions]
     return lost, sorted({*map(_step, names)} & {*kept_steps})
 
 

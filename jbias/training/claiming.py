@@ -43,7 +43,7 @@ def claim(
         setup.check_names(spec)
         workdir = files.resolve(workdir)
         if is_main:
-            log_format = spec.config["run"].get("log", console.LOG_FORMATS[0])
+            log_format = spec.run.log
             log = console.logger(workdir, log_format)
             stack.callback(console.flush, workdir)
             lock = workdirs.claim(workdir, spec.config, log, command=spec.command)
@@ -85,7 +85,7 @@ def _outcome(
         setup.check_same_data(spec, workdir)
         checkpoints.check_seals(workdir / "checkpoints", spec.config)
     has_lost_files = is_main and record_store.needs_restoring(
-        workdir, spec.config["run"], log
+        workdir, decisions=spec.run.decisions, say=log
     )
     if group.broadcast("whether files of it are lost", has_lost_files):
         return ""

@@ -59,7 +59,7 @@ class Evaluator:
         monitor: means of training metrics, and diverged seeds. epochs: length of each stage in
         epochs. say: logs a line. stop: a requested stop ends an evaluation.
         """
-        self.tests, self.run = tests, dict(spec.config["run"])
+        self.tests, self.run = tests, spec.run
         self._members, self._devices, self._group = spec.members, devices, group
         self._stop, self._monitor, self._say = stop, monitor, say
         self._epochs = epochs
@@ -96,7 +96,7 @@ class Evaluator:
             step=step,
             records=records,
             valid=valid,
-            decisions=decided if self.run["decisions"] else {},
+            decisions=decided if self.run.decisions else {},
             began=began,
         )
 
@@ -108,7 +108,7 @@ class Evaluator:
         Decisions are a list with one entry per member. Consecutive sets with images of one size
         share batches, so that only the last batch is padded.
         """
-        layout, score = placed.layout, placed.scorer(self.run)
+        layout, score = placed.layout, placed.scorer(self.run.eval_norm)
         decided = {test.name: [] for test in self.tests}
         for wave, trees in enumerate(states):
             nets = layout.to_device(tuple(map(train_step.net_of, trees)), wave)
@@ -128,7 +128,7 @@ class Evaluator:
                     for prediction in predictions:
                         decided[test.name].append(_decisions(prediction, test))
                     num_done += 1
-                    if time.monotonic() - last_log_time > self.run["log_seconds"]:
+                    if time.monotonic() - last_log_time > self.run.log_seconds:
                         last_log_time = time.monotonic()
                         self._say(
                             f"evaluated {test.name}, {num_done} of {len(self.tests)} "
@@ -145,7 +145,7 @@ class Evaluator:
         measured, and cues only if shape bias is measured.
         """
         needs_ranks = "shape_bias" in test.measures
-        needs_labels = needs_ranks or self.run["decisions"]
+        needs_labels = needs_ranks or self.run.decisions
         return inference.DecisionRule(
             n=len(test.images),
             matrix=mesh.replicate(test.matrix, self._devices),
@@ -161,7 +161,7 @@ class Evaluator:
         reader per data set. If one process cannot read its share of a batch, all processes raise
         the error.
         """
-        reading = stages.reader_options(self.run["loading"], self._devices)
+        reading = stages.reader_options(self.run.loading, self._devices)
         reads_files = any(isinstance(of_set, loader.EncodedImages) for of_set in images)
         host_batches = loader.local_batches(images, self._batch_size, reading)
         place = mesh.split if reading.parts == 1 else mesh.assemble
@@ -176,7 +176,7 @@ class Evaluator:
     def _batch_size(self) -> int:
         """The number of images per batch, over all devices (config.run.eval_batch)."""
         shards = self._devices.shape["data"]
-        return -(-self.run["eval_batch"] // shards) * shards
+        return -(-self.run.eval_batch // shards) * shards
 
     def _report_undecided(
         self, decided: Mapping[str, Sequence[evals.Decisions]], step: int
@@ -236,7 +236,7 @@ class Evaluator:
         batch norms; the maximum is over all classes and the images of the first batch of the
         validation set. NaN if logits are not finite. Empty if evaluations do not fold.
         """
-        if not placed.stage.folds_norms(self.run):
+        if not placed.stage.folds_norms(self.run.eval_norm):
             return []
         images, layout, differences = self.tests[0].images, placed.layout, []
         images = images[: self._batch_size]

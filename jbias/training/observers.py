@@ -56,7 +56,7 @@ class Observers:
             alone=alone,
             branches={branch.name: branch.config for branch in self._spec.branches},
         )
-        self._loggers.begin(loggers.configured(self._spec.config["run"]), run)
+        self._loggers.begin(loggers.configured(self._spec.run.write), run)
 
     def close_loggers(self) -> None:
         """Close all loggers."""
@@ -72,7 +72,7 @@ class Observers:
             step,
             total=self._total,
             devices=f"{self._billed.count} x {self._billed.kind}",
-            log_seconds=self._spec.config["run"]["log_seconds"],
+            log_seconds=self._spec.run.log_seconds,
         )
 
     def report_speed(self, speed: console.Speed) -> None:

@@ -38,12 +38,12 @@ class PlacedStage:
     can_skip_members: bool  # True if `skip_members` is allowed.
     scanned: int  # Steps in one compiled loop; 0: steps are dispatched one by one.
 
-    def scorer(self, run: Mapping[str, Any]) -> seed_axis.WaveFunction:
+    def scorer(self, eval_norm: str) -> seed_axis.WaveFunction:
         """Return the function that computes a wave's logits in evaluation.
 
         run: config.run, whose options decide whether batch norms are folded.
         """
-        return self.score_folded if self.stage.folds_norms(run) else self.score
+        return self.score_folded if self.stage.folds_norms(eval_norm) else self.score
 
     def start(
         self,

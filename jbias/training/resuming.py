@@ -53,7 +53,7 @@ def resume(run_store: store.RunStore, info: Mapping[str, Any]) -> None:
     run_store.log.resume(step)
     is_evaluated = is_main and record_store.is_evaluated(run_store.workdir, step)
     is_evaluated = run_store.group.broadcast("what is evaluated", is_evaluated)
-    evaluates_elsewhere = run_store.spec.config["run"]["evaluate"] == "elsewhere"
+    evaluates_elsewhere = run_store.spec.run.evaluate == "elsewhere"
     if info.get("left") and (evaluates_elsewhere or is_evaluated):
         run_store.left = step
         run_store.monitor.reset()
@@ -87,9 +87,10 @@ def restore_decisions(
         for path, checksum in run_store.records.sums.items()
         if not checksums.is_record(path)
     }
-    run = run_store.spec.config["run"]
     lost, steps = record_store.find_damaged(
-        run_store.workdir, checksums_of_decisions, run
+        run_store.workdir,
+        checksums_of_decisions,
+        decisions=run_store.spec.run.decisions,
     )
     for step in run_store.group.broadcast("lost decisions", steps):
         if stop.agreed:

@@ -43,7 +43,7 @@ class RunCosts:
             meter.began,
             meter.spent(),
             devices=self.billed,
-            energy=costs.energy_of(self._spec.config["run"]),
+            energy=costs.parse_energy("config.run.energy", self._spec.run.energy),
             step=max(step, 0),
         )
         start["stepped"] = meter.stepped

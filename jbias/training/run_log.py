@@ -74,16 +74,16 @@ class RunLog:
         The time inside the context counts as the phase "stepping". order: sampler of the
         training set.
         """
-        run = self._spec.config["run"]
+        run = self._spec.run
         self._bar = console.Progress(
             self.say,
             total=self._total,
             done=step,
             steps_per_epoch=order.steps_per_epoch,
             images_per_step=order.batch * len(self._spec.members),
-            seconds=run["log_seconds"],
+            seconds=run.log_seconds,
             beat=self.observers.report_speed,
-            plain=run.get("log") == "json",
+            plain=run.log == "json",
         )
         with contextlib.closing(self._bar), self.meter.during("stepping"):
             yield

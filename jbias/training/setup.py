@@ -1,7 +1,6 @@
 """Open and check the data, networks and workdir of a run, and write its provenance."""
 
 import collections
-import dataclasses
 import functools
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,8 +52,8 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
             check_measure = evals.find_measure if run_code else evals.check_measure
             check_measure(name, f"{where}.measures")
     errors.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
-    loggers.check(spec.config["run"], packages=run_code)
-    costs.energy_of(spec.config["run"])
+    loggers.check(spec.run.write, spec.run.wandb, packages=run_code)
+    costs.parse_energy("config.run.energy", spec.run.energy)
 
 
 def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
@@ -183,11 +182,11 @@ def open_run(
     OSError from `guard`.
     """
     spec = _with_norms_as_begun(spec, workdir)
-    config, run, is_main = spec.config, spec.config["run"], team.is_main
+    config, run, is_main = spec.config, spec.run, team.is_main
     meter = meter or costs.Stopwatch()
     num_members = len(spec.members)
     devices = mesh.make(
-        run["devices"], num_members, spread=run["spread"], together=run["together"]
+        run.devices, num_members, spread=run.spread, together=run.together
     )
     sets = _open_sets(spec)
     sources = sets.sources
@@ -205,13 +204,13 @@ def open_run(
         resident = {
             name: source for name, source in sources.items() if name not in streamed
         }
-    threads = stages.reader_options(run["loading"], devices).threads
+    threads = stages.reader_options(run.loading, devices).threads
     hosts = team.all_gather("the hosts", socket.gethostname())
     images = loader.load_into_memory(
         resident,
         sets.tests,
         say,
-        gib=run["loading"]["gib"],
+        gib=run.loading.gib,
         threads=threads,
         # The maximum over machines, so that all processes keep the same sets in memory.
         sharing=max(collections.Counter(hosts).values()),
@@ -254,7 +253,7 @@ def open_run(
         provenance_entries["layout"] = _describe_layout(
             placed_stages, devices, choice["strategy"]
         )
-        provenance_entries["layout"] |= _describe_folding(built, run)
+        provenance_entries["layout"] |= _describe_folding(built, run.eval_norm)
         provenance_entries["chosen"] = choice
     _check_equal_data(team, provenance_entries)
     nets = None
@@ -264,7 +263,7 @@ def open_run(
     differing = []
     if is_main and follows:
         differing = workdirs.record_follower(
-            workdir, provenance_entries, layout=_describe_folding(built, run)
+            workdir, provenance_entries, layout=_describe_folding(built, run.eval_norm)
         )
     elif is_main:
         differing = workdirs.record_run(workdir, spec, provenance_entries)
@@ -300,7 +299,7 @@ def open_run(
         checkpoint_store = checkpoints.CheckpointStore(
             workdir / "checkpoints",
             team,
-            keep=run["keep"],
+            keep=run.keep,
             valid_at=functools.partial(record_store.validation_at, workdir),
             seal=seal.to_json(),
             differences=lambda info: (
@@ -354,7 +353,7 @@ def open_run(
         check_lock=guard,
     )
     profiler = None
-    if run["profile"] and is_main:
+    if run.profile and is_main:
         profiler = profiling.Profiler(workdir, say)
     experiments = [
         experiment.Experiment(
@@ -364,7 +363,7 @@ def open_run(
             group=team,
             stop=stop,
             log=log,
-            steps_per_dispatch=run["steps_per_dispatch"],
+            steps_per_dispatch=run.steps_per_dispatch,
             profiler=profiler,
         )
         for placed_stage in placed_stages
@@ -422,15 +421,13 @@ def _with_norms_as_begun(
     with eval_norm "auto" thus use the same kind of batch norm. Without this rule, a later start, or
     a process that follows the run, could choose a different kind on different devices.
     """
-    run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")
-    eval_norm = run.get("eval_norm", run_spec.EVAL_NORMS[0])
-    is_auto = eval_norm == run_spec.EVAL_NORMS[0]
+    layout = workdirs.provenance(workdir).get("layout")
+    is_auto = spec.run.eval_norm == "auto"
     if not is_auto or layout is None or "folded_norms" in layout:
         return spec
     if workdirs.never_ran(workdir):  # A refused first start evaluated nothing.
         return spec
-    config = {**spec.config, "run": {**run, "eval_norm": "exact"}}
-    return dataclasses.replace(spec, config=config)
+    return spec.with_run(eval_norm="exact")
 
 
 def _describe_data(
@@ -514,13 +511,15 @@ def _check_equal_data(
 
 
 def _describe_folding(
-    built_stages: Sequence[stages.Stage], run: Mapping[str, Any]
+    built_stages: Sequence[stages.Stage], eval_norm: str
 ) -> dict[str, int]:
     """Return {"folded_norms": number of batch norms that evaluations fold}, or {} if 0.
 
-    The number is the largest of all stages. run: config.run.
+    The number is the largest of all stages. eval_norm: config.run.eval_norm.
     """
-    norms = [stage.foldable_norms for stage in built_stages if stage.folds_norms(run)]
+    norms = [
+        stage.foldable_norms for stage in built_stages if stage.folds_norms(eval_norm)
+    ]
     return {"folded_norms": max(norms)} if norms else {}
 
 

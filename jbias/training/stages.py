@@ -121,13 +121,15 @@ class Stage:
         image = jax.ShapeDtypeStruct((1, *self.shape, 3), np.float32)
         return folding.count_foldable(self.program.decide, net, image)
 
-    def folds_norms(self, run: Mapping[str, Any]) -> bool:
-        """Return True if an evaluation folds batch norms under these options of config.run.
+    def folds_norms(self, eval_norm: str) -> bool:
+        """Return True if an evaluation folds batch norms.
 
-        run.eval_norm "auto" folds on accelerators only: records of a CPU stay equal bit for bit.
+        eval_norm: config.run.eval_norm; "auto" folds on accelerators only: records of a CPU stay
+        equal bit for bit.
         """
-        mode = run.get("eval_norm", "auto")
-        is_requested = mode == "folded" or (mode == "auto" and xla.platform() != "cpu")
+        is_requested = eval_norm == "folded" or (
+            eval_norm == "auto" and xla.platform() != "cpu"
+        )
         return is_requested and self.foldable_norms > 0
 
     def static(self, step: int) -> Hashable:
@@ -194,7 +196,7 @@ def build_stages(
     config, built = spec.config, []
     first_source = plans[0]["train"].source
     # Raises ValueError if the strategy does not suit the devices.
-    strategies.resolve_strategy(config["run"]["strategy"], devices)
+    strategies.resolve_strategy(spec.run.strategy, devices)
     for stage_spec, stage_plans in zip(spec.stages, plans, strict=True):
         source = stage_plans["train"].source
         if source.classes != first_source.classes:
@@ -335,7 +337,7 @@ def _build_stage(
                 devices=devices,
                 seeds=config["seeds"],
                 steps=total,
-                reading=reader_options(config["run"]["loading"], devices),
+                reading=reader_options(spec.run.loading, devices),
                 fix=fix,
             )
             for name, input_plan_of_set in plans.items()
@@ -495,16 +497,16 @@ def _micro_batches(
 
 
 def reader_options(
-    loading: Mapping[str, Any], devices: jax.sharding.Mesh
+    loading: run_spec.Loading, devices: jax.sharding.Mesh
 ) -> loader.ReaderOptions:
     """Return the threads and worker processes that read, and this process's share of batches.
 
     loading: config.run.loading; `threads` 0 means one thread per core, divided among the
     workers. If several processes train together, each reads its share of every batch.
     """
-    workers = loading["workers"]
+    workers = loading.workers
     cores = len(os.sched_getaffinity(0))
-    threads = loading["threads"] or max(1, cores // max(1, workers))
+    threads = loading.threads or max(1, cores // max(1, workers))
     return loader.ReaderOptions(threads, workers, *mesh.local_part(devices))
 
 

@@ -196,9 +196,8 @@ def test_missing_packages_are_refused_with_the_command(monkeypatch):
         lambda name: None if name == "wandb" else find(name),
     )
     with pytest.raises(ValueError, match=r"pip install 'jbias\[wandb\]'"):
-        loggers.check({"write": "wandb"})
-    loggers.check({"write": ""})
-    loggers.check({})
+        loggers.check("wandb", {})
+    loggers.check("", {})
 
 
 @cases.each(
@@ -212,7 +211,7 @@ def test_missing_packages_are_refused_with_the_command(monkeypatch):
 )
 def test_bad_logger_options_are_refused(run, message):
     with pytest.raises(ValueError, match=message):
-        loggers.check(run)
+        loggers.check(run.get("write", ""), run.get("wandb", {}))
 
 
 class Broken:

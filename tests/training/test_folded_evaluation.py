@@ -54,25 +54,24 @@ def test_folded_logits_are_close_to_the_exact_logits_of_each_seed(
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-@pytest.mark.parametrize("mode", [None, *run_spec.EVAL_NORMS])
+@pytest.mark.parametrize("mode", run_spec.EVAL_NORMS)
 def test_by_default_batch_norms_are_folded_on_accelerators_only(
     trained, monkeypatch, platform, mode
 ):
     stage, *_ = trained
     monkeypatch.setattr(xla, "platform", lambda: platform)
-    run = {} if mode is None else {"eval_norm": mode}
     default = platform != "cpu"
     is_folded = {"exact": False, "folded": True}.get(mode, default)
     laid = placement.fit_to_devices(stage, mesh.make(1), strategy="looped")
-    assert stage.folds_norms(run) is is_folded
-    assert laid.scorer(run) is (laid.score_folded if is_folded else laid.score)
+    assert stage.folds_norms(mode) is is_folded
+    assert laid.scorer(mode) is (laid.score_folded if is_folded else laid.score)
 
 
 def test_a_network_without_batch_norms_is_never_folded():
     config = smoke_runs.small()
     config.model = {"name": "vit_small16", "width": 8, "heads": 2, "depth": 4}
     stage = smoke_runs.stage(jc.to_dict(config))
-    assert stage.foldable_norms == 0 and not stage.folds_norms({"eval_norm": "folded"})
+    assert stage.foldable_norms == 0 and not stage.folds_norms("folded")
 
 
 def test_an_unknown_value_of_eval_norm_is_refused():
@@ -87,10 +86,9 @@ def test_a_config_without_eval_norm_has_the_same_run_name():
     config = jc.to_dict(smoke_runs.small())
     older = {**config, "run": {**config["run"]}}
     del older["run"]["eval_norm"]
-    assert (
-        run_spec.RunSpec.from_config(older).name
-        == run_spec.RunSpec.from_config(config).name
-    )
+    older_spec = run_spec.RunSpec.from_config(older)
+    assert older_spec.name == run_spec.RunSpec.from_config(config).name
+    assert older_spec.run.eval_norm == "auto"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Memory of seeds on a device: their need, free memory, and the number that fits."""
 
+import dataclasses
 import re
 import types
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import models
+from jbias import models, run_spec
 from jbias.configs import erm
 from jbias.runs import workdirs
 from jbias.runtime import mesh
@@ -24,7 +25,7 @@ from jbias.training import (
     strategies,
 )
 from jbias.training.tuning import memory_fit
-from tests import cases
+from tests import cases, smoke_runs
 
 NEED = memory_fit.Need(state=10, work=100)
 
@@ -132,10 +133,12 @@ def test_sets_count_in_all_stages_and_windows_twice_in_theirs():
     assert memory_fit.input_bytes(single_window, trained=single_window) == 100
 
 
-RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
-    "strategy": "looped",
-    "steps_per_dispatch": 3,
-}
+RUN = dataclasses.replace(
+    run_spec.RunSpec.from_config(smoke_runs.small()).run,
+    strategy="looped",
+    steps_per_dispatch=3,
+    devices=0,
+)
 
 
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
@@ -143,7 +146,7 @@ def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
     stage = make_stage(9, train=streamed(0, until=99, batch=1000))
     stage.program, stage.shapes = stages.SeedProgram(*(None,) * 4), step_shapes(stage)
     for together in (0, 4):
-        run = {**RUN, "together": together}
+        run = dataclasses.replace(RUN, together=together)
         fit = memory_fit.fit([stage], stage, mesh.make(1), run, 1)
         assert fit.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
 
@@ -161,7 +164,7 @@ def test_stacked_seeds_need_the_working_memory_of_the_stacked_program():
     size = 4 * 256 * 256
 
     def fit(strategy, free):
-        run = {**RUN, "strategy": strategy}
+        run = dataclasses.replace(RUN, strategy=strategy)
         return memory_fit.fit([stage], stage, mesh.make(1), run, free)
 
     looped = fit("looped", 10**9)
@@ -176,7 +179,7 @@ def test_stacked_seeds_need_the_working_memory_of_the_stacked_program():
 def test_the_number_of_seeds_is_a_multiple_of_the_shares():
     stage = make_stage(9)
     two = types.SimpleNamespace(shape={"seed": 2, "data": 1}, size=2)
-    run = {**RUN, "together": 3}
+    run = dataclasses.replace(RUN, together=3)
     assert memory_fit.fit([stage], stage, two, run, None)[:2] == (2, 2)
 
 
@@ -217,9 +220,9 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
     monkeypatch.setattr(mesh, "make", make_mesh)
     monkeypatch.setattr(memory_fit, "fit", fit)
     monkeypatch.setattr(placement, "fit_to_devices", lambda *args, **options: options)
-    run = {**RUN, **run}
+    run = dataclasses.replace(RUN, **run)
     placed = memory_fit.fit_stages(build_stages, 8, run, lines.append)
-    (layout,) = placed.lay_out(run["strategy"], lines.append)
+    (layout,) = placed.lay_out(run.strategy, lines.append)
     return placed.devices.shape["seed"], layout["together"], " ".join(lines)
 
 

@@ -38,9 +38,9 @@ def choose(config, stage, recorded=None, lines=None, too_large=()):
         for name in ("threaded", "looped")
         for count in [0 if name in too_large else 2]
     }
-    members = run_spec.RunSpec.from_config(config).members
-    stage = dataclasses.replace(stage, members=members)
-    placement = memory_fit.Placement(devices, [stage], config["run"], None, fits)
+    spec = run_spec.RunSpec.from_config(config)
+    stage = dataclasses.replace(stage, members=spec.members)
+    placement = memory_fit.Placement(devices, [stage], spec.run, None, fits)
     log = (lines if lines is not None else []).append
     return strategy_choice.choose_strategy(placement, recorded, log)
 

@@ -5,13 +5,14 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from jbias import run_spec
 from jbias.runtime import console, cuda_graphs, mesh, messages, xla
 from jbias.training import placement, seed_axis, stages, strategies
 
@@ -79,7 +80,7 @@ class Placement:
 
     devices: jax.sharding.Mesh
     stages: list[stages.Stage]
-    run: Mapping[str, Any]  # The entries of config.run.
+    run: run_spec.RunOptions  # The entries of config.run.
     free: int | None  # Usable bytes per device; None: unknown.
     fits: dict[strategies.Strategy, list[Fit]]  # Per stage; filled by `fits_by`.
     # True if memory forces fewer shares of the devices, or one seed at a time.
@@ -98,7 +99,7 @@ class Placement:
                     self.stages,
                     stage,
                     devices=self.devices,
-                    run={**self.run, "strategy": strategy},
+                    run=dataclasses.replace(self.run, strategy=strategy),
                     free=self.free,
                 )
                 for stage in self.stages
@@ -152,14 +153,14 @@ class Placement:
         return laid_out
 
 
-def scanned_steps(run: Mapping[str, Any]) -> int:
+def scanned_steps(run: run_spec.RunOptions) -> int:
     """Return the number of steps in one compiled loop; 0: no loop. run: config.run."""
-    return 0 if xla.platform() == "cpu" else run["steps_per_dispatch"]
+    return 0 if xla.platform() == "cpu" else run.steps_per_dispatch
 
 
 def candidate_stages(
     build: Callable[[jax.sharding.Mesh], list[stages.Stage]],
-    run: Mapping[str, Any],
+    run: run_spec.RunOptions,
     count: int,
     *,
     devices: Sequence[jax.Device] = (),
@@ -175,15 +176,15 @@ def candidate_stages(
 
     build: builds the stages of `count` seeds for a mesh. run: config.run. devices: the
       devices to use; default: all. fewer: also yield meshes with fewer shares, unless
-      run["spread"] is set.
+      run.spread is set.
     """
 
     def make_mesh(spread: int, together: int = 0) -> jax.sharding.Mesh:
-        return mesh.make(run["devices"], count, spread, together, devices=devices)
+        return mesh.make(run.devices, count, spread, together, devices=devices)
 
-    most = make_mesh(run["spread"], run["together"]).shape["seed"]
+    most = make_mesh(run.spread, run.together).shape["seed"]
     spreads = [most]
-    if fewer and not run["spread"]:
+    if fewer and not run.spread:
         spreads += [spread for spread in range(most - 1, 0, -1) if most % spread == 0]
     for spread in spreads:
         try:
@@ -200,7 +201,7 @@ def candidate_stages(
 def fit_stages(
     build: Callable[[jax.sharding.Mesh], list[stages.Stage]],
     count: int,
-    run: Mapping[str, Any],
+    run: run_spec.RunOptions,
     say: Callable[[str], None],
     all_min: Callable[[int | None], int | None] = lambda free: free,
 ) -> Placement:
@@ -211,16 +212,16 @@ def fit_stages(
       lines. all_min: maps the free bytes of this process to the minimum over processes.
 
     If not one seed fits on each device of the mesh axis "seed", fewer shares of the devices
-    are tried, unless run["spread"] is set. ValueError if no number of shares fits. A single
-    seed is not checked, unless run["memory"] is set. On CPU the free memory is only an
+    are tried, unless run.spread is set. ValueError if no number of shares fits. A single
+    seed is not checked, unless run.memory is set. On CPU the free memory is only an
     estimate: if the estimate is too small, a line is logged and one seed at a time is trained.
     """
-    widest_mesh = mesh.make(run["devices"], count, run["spread"], run["together"])
+    widest_mesh = mesh.make(run.devices, count, run.spread, run.together)
     most_shares, problem = widest_mesh.shape["seed"], ""
-    free = all_min(free_bytes(widest_mesh, run["memory"]))
-    if count == 1 and not run["memory"]:
+    free = all_min(free_bytes(widest_mesh, run.memory))
+    if count == 1 and not run.memory:
         free = None
-    is_estimate = widest_mesh.local_devices[0].platform == "cpu" and not run["memory"]
+    is_estimate = widest_mesh.local_devices[0].platform == "cpu" and not run.memory
     for devices, built in candidate_stages(build, run, count, fewer=not is_estimate):
         with contextlib.ExitStack() as stack:
             if free is not None:
@@ -243,7 +244,7 @@ def fit_stages(
             break
         built = None  # Frees the training sets on the devices.
     else:
-        spread = "--config.run.spread=1, " if run["spread"] > 1 else ""
+        spread = "--config.run.spread=1, " if run.spread > 1 else ""
         raise ValueError(f"memory: {problem}; take {spread}{_REMEDIES}")
     if problem and not is_estimate:
         shares = devices.shape["seed"]
@@ -256,7 +257,7 @@ def fit_stages(
         stages=built,
         run=run,
         free=free,
-        fits={strategies.resolve_strategy(run["strategy"], devices): fits},
+        fits={strategies.resolve_strategy(run.strategy, devices): fits},
         crowded=bool(problem),
     )
 
@@ -270,7 +271,7 @@ def fit(
     stages: Sequence[stages.Stage],
     stage: stages.Stage,
     devices: jax.sharding.Mesh,
-    run: Mapping[str, Any],
+    run: run_spec.RunOptions,
     free: int | None,
     measure_need: Callable[..., Need] | None = None,
 ) -> Fit:
@@ -283,8 +284,8 @@ def fit(
     measure_need: a function like `step_need`, which is the default.
     """
     spread, num_seeds = devices.shape["seed"], len(stage.members)
-    strategy = strategies.resolve_strategy(run["strategy"], devices)
-    wanted = min(run["together"] or num_seeds, num_seeds) // spread * spread
+    strategy = strategies.resolve_strategy(run.strategy, devices)
+    wanted = min(run.together or num_seeds, num_seeds) // spread * spread
     if free is None:
         return Fit(wanted, wanted, needed=0, least=0)
     shapes, measure_need = stage.shapes, measure_need or step_need
@@ -300,7 +301,7 @@ def fit(
         return shared + program_need_of(1).times(count, strategy)
 
     # The batches of two consecutive dispatches are on the devices together.
-    num_batches = 2 * run["steps_per_dispatch"] * (num_seeds // spread)
+    num_batches = 2 * run.steps_per_dispatch * (num_seeds // spread)
     shared = sum(input_bytes(other, stage) for other in stages)
     shared += num_batches * tree_bytes(shapes.batch) // devices.shape["data"]
     limit = wanted // spread

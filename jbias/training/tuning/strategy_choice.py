@@ -84,9 +84,9 @@ def choose_strategy(
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     count, steps = len(stage.members), placed.stages[-1].last
-    names = candidates(run["strategy"], devices, count, steps)
+    names = candidates(run.strategy, devices, count, steps)
     if placed.crowded:
-        return {"strategy": run["strategy"]}
+        return {"strategy": run.strategy}
     if len(names) == 1:
         return {"strategy": names[0]}
     earlier_name = (
@@ -145,10 +145,10 @@ def _cache_path(placed: memory_fit.Placement, names: tuple[str, ...]) -> pathlib
         devices.shape,
         len(stage.members),
         names,
-        run["together"],
-        run["memory"],
+        run.together,
+        run.memory,
         jax.__version__,
-        run["steps_per_dispatch"],
+        run.steps_per_dispatch,
         len(os.sched_getaffinity(0)),
         os.environ.get("XLA_FLAGS", ""),
         cuda_graphs.describe(devices.size),
