@@ -1,21 +1,23 @@
 """Inject faults into small real runs and check that nothing is lost.
 
-    python -m qa.chaos [--trials=200] [--seed=0] [--kinds='SIGKILL*'] [--jobs=2]
+    python -m qa.chaos
+    python -m qa.chaos --kinds='SIGKILL*,disk full' --trials=20 --seed=1
 
 A trial injects one fault at a random point of a run on the embedded data set; the kinds of
 fault take turns. Outcomes of a trial:
 
-    recovered  the same command then ends with the bits of an unbroken run: weights, records
-               and decisions
-    refused    the run ended with one line and exit code 2, overwrote nothing, and continued
-               to the same bits after the remedy that the line names
+    recovered  the rerun, with the same command, gives bit-identical weights, records and
+               decisions as a run without a fault
+    refused    the run ended with a one-line message and exit code 2, and overwrote nothing;
+               after the remedy that the message names, it continued to the same bits
     missed     the run was over before the fault happened; does not count as tried
     lost       anything else; the exit code is then 1
 
-Kinds that this machine cannot inject, such as those that need mounts, are listed. An
-interrupted command continues. Writes qa/results/chaos.json and .md.
+Prints the lost trials, and writes OUT/chaos.json and OUT/chaos.md. Kinds that this machine cannot
+inject, such as those that need mounts, are listed under `lacking` in chaos.json. Run the same
+command again to continue after an interruption.
 
-Takes about an hour on two cores.
+Takes about an hour on two cores (an estimate).
 """
 
 import argparse
@@ -34,9 +36,7 @@ import tqdm
 
 from benchmarks import result_files
 from jbias import errors
-from qa import chaos_faults, chaos_hooks, chaos_processes, chaos_runs
-
-RESULTS = pathlib.Path(__file__).parent / "results"
+from qa import chaos_faults, chaos_hooks, chaos_processes, chaos_runs, command
 
 MOUNTS = ("disk full", "read-only")
 KINDS = types.MappingProxyType({**chaos_faults.KINDS, **chaos_processes.KINDS})
@@ -148,31 +148,43 @@ def table(records: dict[int, dict], kinds: list[str]) -> tuple[dict, str]:
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("chaos", __doc__)
     add = parser.add_argument
-    add("--trials", type=int, default=200, help="number of trials (default: 200)")
-    add("--seed", type=int, default=0, help="seed of the faults (default: 0)")
+    add(
+        "--trials",
+        type=int,
+        default=200,
+        metavar="N",
+        help="number of trials (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="random seed of the faults (default: %(default)s)",
+    )
     add(
         "--kinds",
         default="*",
         help="names or globs of kinds, separated by commas; see --list (default: all)",
     )
     add("--list", action="store_true", help="print the kinds of fault and exit")
-    add("--jobs", type=int, default=2, help="trials at the same time (default: 2)")
+    add(
+        "--jobs",
+        type=int,
+        default=2,
+        metavar="N",
+        help="number of trials at the same time (default: %(default)s)",
+    )
     add(
         "--work",
         type=pathlib.Path,
         default=pathlib.Path("runs/chaos"),
-        help="folder for the runs (default: runs/chaos)",
+        metavar="DIR",
+        help="folder for the runs (default: %(default)s)",
     )
-    add(
-        "--out",
-        type=pathlib.Path,
-        default=RESULTS,
-        help="folder for the results (default: qa/results)",
-    )
+    command.add_out(parser, "the results")
     return parser.parse_args(argv)
 
 

@@ -1,22 +1,26 @@
 """Compare the logits of imported networks with those of their own libraries.
 
-    python qa/imported_networks.py make --images=DIR --out=DIR
-    python qa/imported_networks.py compare --src=DIR
+    python -m qa.imported_networks make --images=DIR --out=imported
+    python -m qa.imported_networks compare --src=imported
 
-`make` needs PyTorch, torchvision, timm and transformers, but not jbias: it makes random
-networks of these libraries, and writes them with their logits on photographs. `compare`
-needs jbias, but not these libraries. With torchvision 0.29.2, timm 1.0.31 and transformers
-5.23.0, classes for photographs of ImageNet are the same, and logits within 3.3e-06 (ViT-B/16)
-and 3.1e-07 (ResNet-50) in float32.
+Both commands run in a checkout. `make` needs PyTorch, torchvision, timm, transformers and Pillow,
+but none of jbias's requirements; `compare` needs those of jbias, but not these libraries.
 
-Takes about five minutes on two cores, for each of `make` and `compare`.
+`make` makes random networks: a ResNet-50 of torchvision, and vision transformers of torchvision,
+timm and transformers. It writes images.npy, four weight files and their logits (FILE.npy) to
+--out. `compare` imports the weight files, and prints a table with the largest difference between
+logits and the number of equal classes. It ends with exit code 1 if logits of a network differ by
+1e-4 or more. docs/benchmarks.md#checks has the result.
+
+Takes about five minutes on two cores for each of the two commands (an estimate).
 """
 
-import argparse
 import pathlib
 import time
 
 import numpy as np
+
+from qa import command
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HALF = (0.5, 0.5, 0.5)
@@ -129,25 +133,56 @@ def compare(src: str) -> None:
             raise SystemExit(f"{file}: gap {gap}, at most 1e-4 expected")
 
 
+_MAKE = """\
+Make random networks of PyTorch's libraries, and save them with their logits.
+
+Writes images.npy, four weight files and their logits (.npy) to --out.
+
+Takes about five minutes on two cores (an estimate).
+"""
+_COMPARE = """\
+Compare the logits of imported networks with the saved ones.
+
+Prints a table, and ends with exit code 1 if logits of a network differ by 1e-4 or more.
+
+Takes about five minutes on two cores (an estimate).
+"""
+
+
 def main() -> None:
     """Run `make` or `compare`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("imported_networks", __doc__)
     commands = parser.add_subparsers(required=True, dest="command")
-    make_parser = commands.add_parser("make", help="save random networks and logits")
-    make_parser.add_argument(
-        "--images", required=True, metavar="DIR", help="folder of photographs"
+    make_parser = commands.add_parser(
+        "make", help="save random networks and their logits", description=_MAKE
     )
     make_parser.add_argument(
-        "--out", required=True, metavar="DIR", help="folder to write"
+        "--images",
+        required=True,
+        metavar="DIR",
+        help="folder that is searched for .jpg and .jpeg files (required)",
     )
     make_parser.add_argument(
-        "--count", type=int, default=32, help="number of images (default: 32)"
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="folder to write the images, weight files and logits to (required)",
     )
-    compare_parser = commands.add_parser("compare", help="compare with saved logits")
+    make_parser.add_argument(
+        "--count",
+        type=int,
+        default=32,
+        metavar="N",
+        help="number of images (default: %(default)s)",
+    )
+    compare_parser = commands.add_parser(
+        "compare", help="compare with saved logits", description=_COMPARE
+    )
     compare_parser.add_argument(
-        "--src", required=True, metavar="DIR", help="folder that `make` wrote"
+        "--src",
+        required=True,
+        metavar="DIR",
+        help="folder that `make` wrote (required)",
     )
     options = parser.parse_args()
     if options.command == "make":

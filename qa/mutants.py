@@ -1,23 +1,30 @@
-"""Mutation test: put small faults into the code at random, and count those that tests find.
+"""Mutation test: put small faults into the code at random, and count those that tests detect.
 
-    python -m qa.mutants [--count=80] [--seed=0] [--marks="not slow"] [--out=DIR]
-        [--again]
+    python -m qa.mutants
+    python -m qa.mutants --count=160 --seed=1
+    python -m qa.mutants --again
 
-Each mutant is one change in one of the modules below: a comparison, an operator, a
-constant, a condition, or a deleted statement. It is made in a copy of the checkout, where
-the tests run until the first failure: first the files named after the module, then those
-that mention it and all of its folder (for the training path the tests of both its folders,
-and those of whole runs). A test that fails is run again without the mutant and must pass;
-if it fails, the command ends. A mutant that changes no behaviour (an equivalent mutant)
-survives rightly; the reader of the table must decide. Tests written for the mutants of one
-seed bias the result for that seed, so use another. Writes mutants.json after each mutant,
-from which an interrupted command continues, and mutants.md. --again tests the mutants that
-were not killed once more, for example after tests were added.
+Each mutant is one change in a module of the eight AREAS of qa/mutants.py (step, seeds, order,
+checkpoint, records, algos, evals, stats): a comparison, an operator, a constant, a condition, or a
+deleted statement. It is made in a copy of the checkout, where tests run until the first failure:
 
-Takes about two hours on two cores.
+- First come the test files named after the module, then those that mention it and all of its
+  folder in tests.
+- For the areas of the training path (step, seeds, order, checkpoint, records), the last are all
+  files of tests/training and tests/runs, and the tests of whole runs.
+
+A test that fails is run again without the mutant and must pass; if it fails, the command ends.
+A mutant that changes no behaviour (an equivalent mutant) survives rightly; the reader of the table
+must decide. Tests written for the mutants of one seed bias the result for that seed, so use
+another seed.
+
+Writes OUT/mutants.json after each mutant, from which the same command continues after an
+interruption, and OUT/mutants.md. --again retests the mutants that survived, for example after
+tests were added.
+
+Takes one to two hours on two cores.
 """
 
-import argparse
 import ast
 import datetime
 import fnmatch
@@ -33,6 +40,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from qa import command
 
 ROOT = pathlib.Path(__file__).parents[1]
 AREAS = {
@@ -89,29 +98,33 @@ _OPERATE = {
 
 def main() -> None:
     """Test all mutants, and write mutants.json and mutants.md."""
-    parser = argparse.ArgumentParser(
-        prog="python -m qa.mutants",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command.parser("mutants", __doc__)
     add = parser.add_argument
     add(
         "--count",
         type=int,
         default=80,
-        help="number of mutants over all areas (default: %(default)s)",
+        metavar="N",
+        help="number of mutants, an eighth in each area (default: %(default)s)",
     )
-    add("--seed", type=int, default=0, help="seed of the sample (default: %(default)s)")
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="random seed of the sample (default: %(default)s)",
+    )
     add(
         "--marks",
         default="not slow",
-        help="pytest's -m: marks of the tests to run (default: %(default)s)",
+        help="marks of the tests to run, as for pytest -m (default: %(default)s)",
     )
     add(
         "--seconds",
         type=float,
         default=300.0,
-        help="time limit for the tests of a mutant (default: %(default)s)",
+        metavar="S",
+        help="time limit in seconds for all tests of one mutant (default: %(default)g)",
     )
     add(
         "--out",
@@ -123,7 +136,7 @@ def main() -> None:
     add(
         "--again",
         action="store_true",
-        help="test mutants again that were not killed before",
+        help="retest the mutants that survived before (default: test new mutants only)",
     )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

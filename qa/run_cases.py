@@ -1,11 +1,11 @@
-"""Run a folder of small cases, one after the other, and say which fail.
+"""Run a folder of small cases, one after the other, and print which fail.
 
     python -m qa.run_cases DIR
 
-A case is a folder with a `run.sh` (`DIR/*/run.sh`), or a script in a folder of several
-(`DIR/*/*.sh`). It is right when its script ends with exit code 0. Scripts run with bash
-from the project's folder; PY names this Python. Prints one line for each case; exit code 1
-if any failed, 2 if DIR holds none.
+A case is a script `run.sh` in a subfolder of DIR, or any *.sh in a subfolder without run.sh. A
+case is right if its script ends with exit code 0. Scripts run with bash from the project's folder;
+$PY is the path of this Python. Prints one line for each case, and writes no file. The exit code
+is 1 if any case failed, 2 if DIR has none.
 
 Takes as long as the cases: at most 10 minutes each, or --seconds.
 """
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jbias.runtime import cli, messages
+from qa import command
 
 ROOT = pathlib.Path(__file__).parents[1]
 _GRACE_SECONDS = 5.0  # Between the request to stop and the end by force.
@@ -95,14 +96,14 @@ def describe(name: str, outcome: Outcome) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all cases of a folder; return the exit code."""
-    parser = cli.Parser(prog="run_cases", doc=__doc__)
-    parser.add_argument("folder", metavar="DIR", help="the folder of cases")
+    parser = command.parser("run_cases", __doc__)
+    parser.add_argument("folder", metavar="DIR", help="folder of cases")
     parser.add_argument(
         "--seconds",
         type=cli.positive,
         default=600.0,
         metavar="S",
-        help="time limit of a case (default: %(default)g)",
+        help="time limit of a case in seconds (default: %(default)g)",
     )
     options = parser.parse_args(argv)
     folder = pathlib.Path(options.folder)

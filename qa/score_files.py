@@ -4,16 +4,17 @@
     python -m qa.score_files --out=qa/results/score-files.md
 
 Each file of tests/scores has expected scores, written down without running any reader. jbias
-gets the path. autorank and scikit-posthocs read no files; they get the input of their own
-examples: the frame of `pandas.read_csv(path, index_col=0)` (or read_excel, read_parquet),
-whose columns are populations and whose rows are samples. An answer is right if the
-populations are the file's algorithms and the samples are its data sets, or its data sets and
-runs. It is wrong if something else was tested without a message. Writes --out.
+gets the path. autorank and scikit-posthocs read no files; they get a data frame as in their
+documentation: that of `pandas.read_csv(path, index_col=0)` (or read_excel, read_parquet), whose
+columns are populations and whose rows are samples.
 
-Takes about half a minute on two cores.
+An answer is right if the populations are the file's algorithms, with one sample per data set, or
+per data set and run. An answer is wrong if something else was tested without a message. Writes the
+table to --out, and prints its summary.
+
+Takes about half a minute on two cores (an estimate).
 """
 
-import argparse
 import contextlib
 import importlib.metadata
 import io
@@ -27,6 +28,7 @@ import pandas as pd
 
 from jbias import scores
 from jbias.runtime import messages
+from qa import command
 
 FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "scores"
 SETS = ("score_files", "more_files")
@@ -35,11 +37,12 @@ PEERS = ("autorank", "scikit-posthocs")
 
 def main() -> None:
     """Read all files with each tool, and write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("score_files", __doc__)
     parser.add_argument(
-        "--out", required=True, metavar="FILE", help="Markdown file to write"
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="Markdown file to write the table to (required)",
     )
     args = parser.parse_args()
     expected = [

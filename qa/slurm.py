@@ -1,20 +1,22 @@
 """Train the eight algorithms as an array in a real SLURM, and drain a node meanwhile.
 
-    python -m qa.slurm --prepared=DIR [--epochs=10] [--folder=DIR]
+    apt-get install slurm-wlm munge
+    jbias prepare deepaugment --net=cae --data=shapes --split=train --n=128 --out=prepared/cae
+    jbias prepare deepaugment --net=edsr --data=shapes --split=train --n=128 --out=prepared/edsr
+    python -m qa.slurm --prepared=prepared
 
-Starts a SLURM of two nodes on this machine (qa/slurm_cluster.py), submits the
-trials of configs/sweeps/eight.py in a tiny setting, drains the first node once its run
-has a checkpoint, requeues that run, and resumes the node when the run continues on the
-other node. Then trains the same run without interruption and makes a report of all runs.
-Last, two of three nodes train one run (qa/slurm_nodes.py). Writes
-qa/results/slurm-cpu.json and .md. --prepared is the output folder of
-`jbias prepare deepaugment` for the images that these settings train on
-(--data=shapes --split=train --n=128, cae and edsr).
+Starts a SLURM of two nodes on this machine (qa/slurm_cluster.py), submits the trials of
+configs/sweeps/eight.py in a tiny setting, drains the first node once its run has a checkpoint,
+requeues that run, and resumes the node when the run continues on the other node. Then trains the
+same run without interruption and makes a report of all runs. Last, two of three nodes train one
+run of six epochs (qa/slurm_nodes.py). Writes OUT/slurm-cpu.json and OUT/slurm-cpu.md.
 
-Takes about half an hour on two cores.
+Needs the programs of Debian's packages slurm-wlm and munge, and images made by DeepAugment's two
+networks, as above.
+
+Takes about half an hour on two cores (an estimate; with --epochs=4 more than 15 minutes).
 """
 
-import argparse
 import contextlib
 import pathlib
 import re
@@ -25,27 +27,28 @@ from typing import Any
 
 from benchmarks import result_files
 from jbias.runs import status
-from qa import slurm_cluster, slurm_nodes
-
-RESULTS = pathlib.Path(__file__).parent / "results"
+from qa import command, slurm_cluster, slurm_nodes
 
 LIMIT = 3600.0  # Seconds.
 
 
 def main() -> None:
     """Run both scenarios, print and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("slurm", __doc__)
     parser.add_argument(
         "--prepared",
         type=pathlib.Path,
         metavar="DIR",
         required=True,
-        help="output folder of `jbias prepare deepaugment`",
+        help="folder with subfolders cae and edsr, which `jbias prepare deepaugment` wrote "
+        "(required)",
     )
     parser.add_argument(
-        "--epochs", type=float, default=10.0, help="epochs of a run (default: 10)"
+        "--epochs",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="epochs of each run of the array (default: %(default)g)",
     )
     parser.add_argument(
         "--folder",
@@ -53,17 +56,9 @@ def main() -> None:
         metavar="DIR",
         help="new folder for the runs and SLURM's files (default: a temporary folder)",
     )
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        metavar="DIR",
-        default=RESULTS,
-        help="folder for the results (default: qa/results)",
-    )
+    command.add_out(parser, "the results")
     options = parser.parse_args()
-    missing = slurm_cluster.missing()
-    if missing:
-        raise SystemExit(f"qa.slurm: needs {', '.join(missing)} (slurm-wlm)")
+    slurm_cluster.require_programs(parser)
     with contextlib.ExitStack() as stack:
         folder = options.folder or pathlib.Path(
             stack.enter_context(tempfile.TemporaryDirectory())

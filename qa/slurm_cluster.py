@@ -1,13 +1,14 @@
 """Start a SLURM cluster on this machine: a controller and nodes, without root or systemd.
 
-    python -m qa.slurm_cluster --folder=slurm --nodes=2
+    python -m qa.slurm_cluster --folder=slurm
 
-starts the cluster, prints the environment variable that finds it, and ends it with Ctrl-C.
-Needs the programs of Debian's packages slurm-wlm and munge. Each node is a slurmd with a
-name and a port of its own. The processes of a job on several nodes meet at the first
-node's name, so names are loopback addresses, which all belong to this machine.
+Starts the cluster and prints `export SLURM_CONF=...`, which makes SLURM's commands in another
+terminal use the cluster; press Ctrl-C to stop it. Writes SLURM's configuration and logs to
+--folder. Needs the programs of Debian's packages slurm-wlm and munge. Each node is a slurmd with a
+port of its own. Nodes are named by loopback addresses (127.0.0.1, 127.0.0.2, ...), so that
+processes of a job on several nodes can connect.
 
-Takes seconds to start.
+Takes seconds to start (an estimate), and runs until it is stopped.
 """
 
 import argparse
@@ -26,6 +27,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from qa import command
 
 ROOT = pathlib.Path(__file__).parents[1]
 PYTHON = (sys.executable, "-m")
@@ -68,6 +71,13 @@ def node(number: int) -> str:
 def missing() -> list[str]:
     """Return the names of required programs that are not installed."""
     return [name for name in PROGRAMS if not shutil.which(name, path=_PATH)]
+
+
+def require_programs(arguments: argparse.ArgumentParser) -> None:
+    """Exit with an error of one line if required programs are not installed."""
+    absent = ", ".join(missing())
+    if absent:
+        arguments.error(f"SLURM: no {absent}; install Debian's slurm-wlm and munge")
 
 
 @contextlib.contextmanager
@@ -221,20 +231,23 @@ def train_again(
 
 def main() -> None:
     """Run a cluster until Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("slurm_cluster", __doc__)
     parser.add_argument(
         "--folder",
         type=pathlib.Path,
         required=True,
         metavar="DIR",
-        help="new folder for SLURM's files",
+        help="new folder for SLURM's files (required)",
     )
     parser.add_argument(
-        "--nodes", type=int, default=2, help="number of nodes (default: 2)"
+        "--nodes",
+        type=int,
+        default=2,
+        metavar="N",
+        help="number of nodes (default: %(default)s)",
     )
     args = parser.parse_args()
+    require_programs(parser)
     with started(args.folder, nodes=args.nodes) as environment:
         print(f"export SLURM_CONF={environment['SLURM_CONF']}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

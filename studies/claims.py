@@ -2,17 +2,19 @@
 
     python -m studies.claims
 
-Reads docs/results/all.csv and examples/biasbed_runs.csv, and writes
-studies/results/claims.md. A claim is supported if its p is below 0.05. Seeds are
-resampled with replacement within each method, in 40,000 draws, so that shares have standard
-errors of at most 0.25 points. Rates are those of the study `every-rate`: its eight methods
-are tested at each rate separately, with resampled seeds as well. Blocks of test sets are
-those of jbias.stats.find_blocks by deviations of ranks; their mean scores are tested.
+Reads docs/results/all.csv and examples/biasbed_runs.csv, and writes studies/results/claims.md. The
+page gives the p of each claim, and how the p changes:
 
-Takes about half a minute on two cores.
+- Other seeds: seeds are resampled with replacement within each method, in 40,000 draws; the page
+  gives the share of draws with p < 0.05. Standard errors of shares are at most 0.25 points.
+- Other rates: the eight methods of the study `every-rate` are tested at each learning rate
+  separately, with resampled seeds, too.
+- Blocks of test sets: test sets are grouped by jbias.stats.find_blocks on deviations of ranks, and
+  each test is repeated on the mean score of each block.
+
+Takes about 20 seconds on two cores.
 """
 
-import argparse
 import dataclasses
 import itertools
 import math
@@ -25,7 +27,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import bootstrap, posthoc, score_table
-from studies import all_results
+from studies import all_results, command
 
 ROOT = pathlib.Path(__file__).parents[1]
 LEVEL, DRAWS, BATCH = 0.05, 40_000, 5_000
@@ -222,11 +224,7 @@ def format_pair(name: str, better: str, worse: str, scores: Cells) -> str:
 
 def main() -> None:
     """Write the table of claims."""
-    argparse.ArgumentParser(
-        prog="python -m studies.claims",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
+    command.parser("claims", __doc__).parse_args()
     shapes, biasbed = study_scores("shapes", "accuracy"), biasbed_scores()
     rates = scores_by_rate("every-rate", "accuracy")
     bias = {

@@ -1,18 +1,17 @@
-"""Update the table of all results, docs/results/all.csv, and the page that shows it, all.html.
+"""Update the table of all results, OUT/all.csv, and the page that shows it, OUT/all.html.
 
     python -m studies.collect_results
     python -m studies.collect_results --runs='runs/mine/*' --study=mine
 
-Without arguments the rows of the reports in docs/results are computed again, and the rows of
-other studies stay. With --runs, the runs' scores at their best validation become the rows
-of --study. A row is a score of one seed: study, method, set, metric, score (a fraction of
-1), seed, rate and epochs of its training, rule of selection, and commit of the code ("" if
-unknown).
+Both commands recompute the rows of the reports in OUT (folders OUT/*/tables) and keep the rows of
+other studies. With --runs, adds rows for --study, or replaces them: each seed's scores at the
+evaluation with its best validation accuracy. A row has study, method, set, metric, score (a
+fraction of 1), seed, learning rate and epochs of the training, checkpoint selection rule, and
+commit of the code ("" if unknown). docs/all-results.md describes the columns.
 
-Takes seconds.
+Takes about three seconds on two cores, and longer with many runs.
 """
 
-import argparse
 import json
 import pathlib
 import sys
@@ -20,7 +19,7 @@ import sys
 import pandas as pd
 
 from jbias.runs import results, selection
-from studies import all_results
+from studies import all_results, command
 
 ROOT = pathlib.Path(__file__).parents[1]
 COLUMNS = (
@@ -166,23 +165,22 @@ def write(rows: pd.DataFrame, out: pathlib.Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Write the table and the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        default=ROOT / "docs/results",
-        metavar="DIR",
-        help="folder of the table and of the reports (default: docs/results)",
+    parser = command.parser("collect_results", __doc__)
+    results_folder = command.DOCS / "results"
+    command.add_out(
+        parser, "all.csv and all.html, which has the reports, too", results_folder
     )
     parser.add_argument(
         "--runs",
         nargs="+",
         metavar="WORKDIR",
-        help="workdirs of all runs of --study (default: read the reports only)",
+        help="workdirs, or quoted patterns, of all runs of --study (default: none)",
     )
-    parser.add_argument("--study", help="name of the study of --runs in the table")
+    parser.add_argument(
+        "--study",
+        metavar="NAME",
+        help="name of the study in the table, required with --runs (default: none)",
+    )
     options = parser.parse_args(argv)
     if bool(options.runs) != bool(options.study):
         parser.error("--runs and --study go together, e.g. --study=mine")

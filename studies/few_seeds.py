@@ -1,13 +1,13 @@
 r"""Write the tables and figures of docs/few-seeds.md on studies with few seeds.
 
-    python -m studies.few_seeds [--out=docs]
+    python -m studies.few_seeds
 
-From the shape bias of each seed in docs/results/all.csv (studies `shapes` and
-`hundred-seeds`), and the runs of the BiasBed paper in examples/biasbed_runs.csv. Writes
-studies/results/few-seeds.md, few-seeds.svg and hundred-seeds.svg.
+Reads the shape bias of each seed in docs/results/all.csv (studies `shapes` and `hundred-seeds`)
+and the runs of the BiasBed paper in examples/biasbed_runs.csv. Writes
+studies/results/few-seeds.md, OUT/few-seeds.svg and OUT/hundred-seeds.svg.
 
-The runs of the studies `one-init`, `one-order` and `hundred-seeds` (the last is one of four
-runs: the others have seeds 25 to 49, 50 to 74 and 75 to 99):
+These commands train the studies `one-init`, `one-order` and `hundred-seeds` (four runs of 25
+seeds), and add them to docs/results/all.csv:
 
     OPTIONS="--config.optim.rate=0.1 --config.precision=float32 --config.run.strategy=vmapped"
     jbias train --config=configs/erm.py:small,more,seeds=10 $OPTIONS \
@@ -15,22 +15,18 @@ runs: the others have seeds 25 to 49, 50 to 74 and 75 to 99):
     jbias train --config=configs/erm.py:small,more,seeds=10 $OPTIONS \
         --config.save_every='1000 epochs' --config.fix.order=0 --config.fix.augment=0 \
         --config.fix.algorithm=0 --workdir=runs/one-order
-    jbias train --config=configs/erm.py:small,more --config.seeds="(0, 1, ..., 24)" $OPTIONS \
-        --config.save_every='1000 epochs' --workdir=runs/hundred-seeds/0
+    for run in 0 1 2 3; do
+        jbias train --config=configs/erm.py:small,more $OPTIONS \
+            --config.seeds="($(seq -s, $((25 * run)) $((25 * run + 24))))" \
+            --config.save_every='1000 epochs' --workdir=runs/hundred-seeds/$run; done
     for study in one-init one-order; do
         python -m studies.collect_results --runs=runs/$study --study=$study; done
     python -m studies.collect_results --runs='runs/hundred-seeds/*' --study=hundred-seeds
 
-Of the hundred seeds, seven of the nine seeds below 90 % are above 50 % shape bias. Three of
-these hardly learned (20 to 34 % on `test`); without them it is 21 of 97. Of seeds 0 to 9, one is
-above 50 % on the CPU and three on an H100 at every rate; the same ten have none here. Chance
-explains this: with a share of 24 %, 6 % of studies of ten have none, 20 % have one and 24 % have
-three.
-
-Takes seconds. The runs above take about a few minutes each on a GPU.
+Takes about ten seconds on two cores. The trainings take a few minutes each on a GPU (an
+estimate).
 """
 
-import argparse
 import itertools
 import pathlib
 
@@ -44,7 +40,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 
 from jbias import stats
-from studies import all_results
+from studies import all_results, command
 
 ROOT = pathlib.Path(__file__).parents[1]
 SEEDS = (1, 3, 5)
@@ -198,15 +194,8 @@ def draw_hundred(values: np.ndarray, path: pathlib.Path) -> None:
 
 def main() -> None:
     """Write the tables and figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        default=ROOT / "docs",
-        help="folder for the figures (default: docs)",
-    )
+    parser = command.parser("few_seeds", __doc__)
+    command.add_out(parser, "the figures")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     scores = shape_biases()

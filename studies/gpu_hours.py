@@ -1,17 +1,17 @@
-"""Compute the GPU hours of the four papers' full experiments; nothing is measured.
+"""Compute the GPU or TPU hours of three papers' full experiments; nothing is measured.
 
-    python -m studies.gpu_hours [--device=h200]
+    python -m studies.gpu_hours
+    python -m studies.gpu_hours --device=v5e
 
-Hours are passes of images divided by a rate. The rate is a share of the roofline
-(benchmarks/roofline.py) in bfloat16: from 15 to 40 %. For comparison, ResNet-50 on an A100
-trains 2,470 images per second in NVIDIA's own measurement, 19 % of the same roofline
-(https://github.com/NVIDIA/DeepLearningExamples, resnet50v1.5 for PyTorch); jbias aims at
-40 %. Reading and decoding images is assumed to keep up. Prints a table as Markdown.
+Prints a table as Markdown. The papers are BiasBed (CVPR 2023), 48 ImageNet models (CVPR 2024) and
+Distortion (ICML 2022), see docs/reproduction.md. Hours = images shown x passes per image /
+images per second. In training, passes per image are relative to ERM; in the suite of biases they
+are forward passes. Images per second are 15 to 40 % of the device's roofline in bfloat16
+(benchmarks/roofline.py). Reading and decoding images are assumed not to limit the speed.
 
-Takes seconds.
+Takes about ten seconds on two cores.
 """
 
-import argparse
 import functools
 import json
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from benchmarks import cost, result_files, roofline
 from jbias import models
 from jbias.training.tuning import targets
-from studies import prose
+from studies import command, prose
 
 SHARES = (0.15, 0.40)
 SUITE = result_files.RESULTS / "suite-resnet50-224-cpu.json"
@@ -113,14 +113,12 @@ def _format_range(low: float, high: float) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("gpu_hours", __doc__)
     parser.add_argument(
         "--device",
         default="h200",
         choices=targets.KINDS,
-        help="GPU to compute for (default: %(default)s)",
+        help="GPU or TPU to compute the hours for (default: %(default)s)",
     )
     print(table(parser.parse_args().device))
 

@@ -2,12 +2,12 @@
 
     python -m studies.networks_table
 
-Multiplications are those of convolutions and matrix products, as in benchmarks/roofline.py.
+Prints Markdown and writes no file. GMACs count convolutions and matrix products, as in
+benchmarks/roofline.py, for an image of the network's usual side (224, 32 or 28 pixels).
 
-Takes less than a minute on two cores.
+Takes about 20 seconds on two cores.
 """
 
-import argparse
 import re
 import types
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ import jax
 from benchmarks import roofline
 from jbias import models
 from jbias.models import registry
+from studies import command
 
 CLASSES = 1000
 _SIDES = {"cnn": 28, "preact_resnet18": 32}
@@ -112,9 +113,7 @@ def sources() -> str:
 
 def main() -> None:
     """Print the table and the sources."""
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    command.parser("networks_table", __doc__).parse_args()
     jax.config.update("jax_platforms", "cpu")
     print("\n".join((*HEAD, *map(row, models.MODELS))))
     print(f"\n{sources()}")

@@ -1,14 +1,14 @@
-r"""Write tables and a figure of docs/results.md: thirty epochs, 64 pixels, photographs.
+r"""Write the tables and the figure of docs/results.md#at-other-settings.
 
-    python -m studies.other_settings [--out=docs]
+    python -m studies.other_settings
     python -m studies.other_settings --runs runs/constant/* runs/cosine/*
 
-Reads docs/results/all.csv and docs/results/thirty_epochs.csv. Writes
-studies/results/other-settings.md and OUT/results-epochs.svg. With --runs,
-thirty_epochs.csv is first written from these runs: a row per epoch of a seed, with accuracies
-and shape bias in [0, 1] as columns.
+Reads the studies of thirty epochs, 64 pixels and photographs in docs/results/all.csv and
+docs/results/thirty_epochs.csv. Writes studies/results/other-settings.md and
+OUT/results-epochs.svg. With --runs, docs/results/thirty_epochs.csv is written first, from these
+runs: a row per epoch of a seed, with accuracies and shape bias in [0, 1] as columns.
 
-One training of each study (docs/results has all configs):
+One example command per study; all configs are docs/results/STUDY/configs/*.json:
 
     O=(--config.precision=float32 --config.run.strategy=vmapped --config.save_every='1000 epochs')
     THIRTY="jbias train --config=configs/sagnet.py:small,more,seeds=5,epochs=30"
@@ -26,19 +26,24 @@ One training of each study (docs/results has all configs):
     python -m studies.collect_results --runs='runs/64-pixels/*' --study=64-pixels
     python -m studies.collect_results --runs='runs/tiny-imagenet/*' --study=tiny-imagenet
 
-Thirty epochs and 64 pixels: `erm` at 0.05; `sagnet` and `stylized_erm` at 0.02; at 64 pixels
-also `mixstyle` at 0.02. Photographs: `erm`, `sagnet`, `padain`, `mixstyle`, `efdmix`,
-`rand_conv`, `gaussian_noise`, and `stylized_erm` with `transfer=small`. STIMULI is the folder of
-Geirhos' stimuli (docs/data.md). `tiny26` is Tiny ImageNet in its own layout, with only images 0
-to 349 of the classes in its `wnids.txt`, of which a tenth validates: n01855672, n02002724,
-n02056570, n02094433, n02099601, n02099712, n02106662, n02113799, n02123045, n02123394,
-n02124075, n02125311, n02132136, n02504458, n02814533, n02823428, n03085013, n03100240,
-n03662601, n03796401, n03937543, n03977966, n03983396, n04099969, n04285008, n04560804.
+Methods and learning rates:
 
-Takes seconds. The runs above take about a few minutes each on a GPU.
+- Thirty epochs and 64 pixels: `erm` at 0.05, `sagnet` and `stylized_erm` at 0.02; at 64 pixels
+  also `mixstyle` at 0.02.
+- Photographs, at 0.1: `erm`, `sagnet`, `padain`, `mixstyle`, `efdmix`, `rand_conv`,
+  `gaussian_noise`, and `stylized_erm` with `transfer=small`.
+
+STIMULI is the folder of Geirhos' stimuli (docs/data.md). `tiny26` is Tiny ImageNet in its own
+layout, with images 0 to 349 of 26 classes, of which a tenth are used for validation. Its
+`wnids.txt` lists the classes: n01855672, n02002724, n02056570, n02094433, n02099601, n02099712,
+n02106662, n02113799, n02123045, n02123394, n02124075, n02125311, n02132136, n02504458,
+n02814533, n02823428, n03085013, n03100240, n03662601, n03796401, n03937543, n03977966,
+n03983396, n04099969, n04285008, n04560804.
+
+Takes about five seconds on two cores. The trainings take a few minutes each on a GPU (an
+estimate).
 """
 
-import argparse
 import json
 import pathlib
 
@@ -54,7 +59,7 @@ from matplotlib import pyplot as plt
 
 from jbias import stats
 from jbias.runs import results
-from studies import all_results
+from studies import all_results, command
 
 ROOT = pathlib.Path(__file__).parents[1]
 EPOCHS = ROOT / "docs/results/thirty_epochs.csv"
@@ -245,20 +250,14 @@ def draw(scores: pd.DataFrame, path: pathlib.Path) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Write the tables and the figure."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        default=ROOT / "docs",
-        help="folder for the figure (default: docs)",
-    )
+    parser = command.parser("other_settings", __doc__)
+    command.add_out(parser, "the figure")
     parser.add_argument(
         "--runs",
         nargs="+",
         metavar="WORKDIR",
-        help="runs to write thirty_epochs.csv from (default: read the file as it is)",
+        help="workdirs of the runs of thirty epochs to write docs/results/thirty_epochs.csv from "
+        "(default: use the file as it is)",
     )
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,17 @@
-"""Measure how often an audit finds a planted attribute, and no other attribute.
+"""Measure how often an audit detects a planted attribute, and no other attribute.
 
-    python -m studies.planted_attributes --workdir=runs/planted --seeds=10
+    python -m studies.planted_attributes
+    python -m studies.planted_attributes --attribute=size --workdir=runs/size --name=planted-size
 
-Networks of the embedded data set are trained under a shift of one of seventeen attributes
-that are independent of the class, at the extreme levels C6 (a conditional shift) and M4 (a
-marginal shift), and at C0, without a shift. Networks of C0 train as long as the preset of
-the embedded set, the others half as long. Each seed is audited separately. The right answer
-is the planted attribute first, with the right kind of shift; at C0, no attribute.
+Trains ResNet-18s on the embedded set `shapes` under a shift of one of its seventeen factors
+(docs/data.md#factors-of-the-embedded-set), and audits each seed separately. There are three levels
+(docs/shifts.md#a-shift): C6, an extreme conditional shift, and M4, an extreme marginal shift, with
+8 epochs of training, and C0, no shift, with 15. The texture is independent of the class. An audit
+is right if it ranks the planted attribute first, with the right kind of shift; at C0, if it
+reports none. Writes OUT/NAME.json and OUT/NAME.md. Run the same command again to continue after an
+interruption.
 
-The same command continues after an interruption. Writes studies/results/planted-cpu.json
-and .md.
-
-Takes about an hour on two cores.
+Takes about an hour on two cores (an estimate).
 """
 
 import argparse
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from benchmarks import result_files
 from jbias import audit, study
-
-RESULTS = pathlib.Path(__file__).parent / "results"
+from jbias.data.embedded import shapes
+from studies import command
 
 
 class Plant(NamedTuple):
@@ -47,9 +47,7 @@ CORRELATION = 0.0625  # 1/16: texture is independent of the class.
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train and audit the networks, write the tally."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("planted_attributes", __doc__)
     add = parser.add_argument
     add(
         "--workdir",
@@ -60,35 +58,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     add(
         "--attribute",
         default="background",
-        metavar="NAME",
-        help="attribute to plant (default: %(default)s)",
+        choices=shapes.FACTOR_NAMES,
+        metavar="FACTOR",
+        help=f"attribute to plant: {', '.join(shapes.FACTOR_NAMES)} (default: %(default)s)",
     )
     add(
         "--seeds",
         type=int,
         default=10,
         metavar="N",
-        help="networks of each level (default: %(default)s)",
+        help="seeds (networks) per level (default: %(default)s)",
     )
     add(
         "--images",
         type=int,
         default=4096,
         metavar="N",
-        help="images of each audit (default: %(default)s)",
+        help="test images in each audit (default: %(default)s)",
     )
     add(
         "--name",
         default="planted-cpu",
-        help="name of the results (default: %(default)s)",
+        help="file name of the results, without suffix (default: %(default)s)",
     )
-    add(
-        "--out",
-        default=RESULTS,
-        type=pathlib.Path,
-        metavar="DIR",
-        help="folder for the results (default: studies/results)",
-    )
+    command.add_out(parser, "the results", command.RESULTS)
     options = parser.parse_args(argv)
     for level, plant in PLANTS.items():
         _train(level, plant, options)

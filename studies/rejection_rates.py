@@ -1,20 +1,20 @@
 """Measure how often each statistical test rejects when the algorithms do not differ.
 
-    python -m studies.rejection_rates [--tables=1000] [--draws=199] [--out=DIR]
+    python -m studies.rejection_rates
 
-Draws tables of scores under the null hypothesis, applies the functions of jbias.stats, and
-counts p <= 0.05; for tests of pairs, any adjusted p <= 0.05 (family-wise error). Scores are
-normal, with a random mean per data set; with ties, they are rounded so that about a fifth
-of all pairs in a data set tie. Permutation tests draw `--draws` permutations of a table if
-they cannot enumerate all; with ties, they get a fifth of the tables. Rates more than three
-standard errors above 0.05 are marked. Writes studies/results/rejection-rates.json and .md.
+Draws tables of scores under the null hypothesis and applies the tests of jbias.stats. A test
+rejects if p is at most 0.05; a test of pairs rejects if its smallest adjusted p is at most 0.05
+(family-wise error). Scores are normal, with a random mean per data set; with ties, scores are
+rounded so that about a fifth of the pairs in a data set tie. Permutation tests draw --draws
+permutations of a table unless they can enumerate all; with ties, permutation tests use a fifth of
+the tables, because they are slow. Writes OUT/rejection-rates.json and OUT/rejection-rates.md,
+which marks rates more than three standard errors above 0.05.
 
-Takes about half an hour on two cores.
+Takes about half an hour on two cores (an estimate).
 """
 
 import argparse
 import math
-import pathlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -22,8 +22,7 @@ import numpy as np
 
 from benchmarks import result_files
 from jbias import stats
-
-RESULTS = pathlib.Path(__file__).parent / "results"
+from studies import command
 
 ALPHA = 0.05
 SETS, ALGORITHMS = (5, 7, 10, 20), (3, 5, 8)
@@ -123,14 +122,13 @@ def format_rate(rate: Mapping[str, float]) -> str:
 
 def main() -> None:
     """Measure all rates, and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("rejection_rates", __doc__)
     add = parser.add_argument
     add(
         "--tables",
         type=int,
         default=1000,
+        metavar="N",
         help="tables for each number of data sets and algorithms, with and without ties"
         " (default: %(default)s)",
     )
@@ -138,16 +136,17 @@ def main() -> None:
         "--draws",
         type=int,
         default=199,
-        help="permutations of a table (default: %(default)s)",
+        metavar="N",
+        help="permutations drawn per table in permutation tests (default: %(default)s)",
     )
-    add("--seed", type=int, default=0, help="seed of the tables (default: %(default)s)")
     add(
-        "--out",
-        type=pathlib.Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="folder for the results (default: studies/results)",
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="random seed of the tables (default: %(default)s)",
     )
+    command.add_out(parser, "the results", command.RESULTS)
     options = parser.parse_args()
     results, text = {}, ""
     for tied in (False, True):

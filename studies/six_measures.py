@@ -1,28 +1,41 @@
 r"""Compare six measures of shape or texture on the same networks: values and rank agreement.
 
-    python -m studies.six_measures --measured='measured/six/*' [--out=DIR] [--figure=FILE.svg]
-
+    python -m studies.six_measures --measured='measured/six/*'
     python -m studies.six_measures --measured='measured/tiny/*' --records=FILE.csv
 
-Reads output folders of `jbias evaluate` with shape_bias, of the suite of biases, and the
-suites suppression and shape. Writes networks.csv, a row per network; agreement.csv, a row
-per pair of measures, and per measure with accuracy: Spearman's rho over networks, partial
-rho given accuracy, and 95 % intervals from methods resampled with all their networks (with
-few methods they are somewhat narrow); and a figure, shape bias against each other measure.
+Reads folders, one per network, with results of shape_bias (suite biases) and of the suites
+suppression and shape. Writes networks.csv and, with three or more networks, agreement.csv to --out
+and the figure to --figure. With --records, writes only that file.
+
+- networks.csv: a row per network, with the measures and accuracy.
+- agreement.csv: a row per pair of the six measures and accuracy, with Spearman's rho over
+  networks, partial rho given accuracy, and 95 % intervals. Intervals resample methods with all
+  their networks; with few methods they are somewhat too narrow.
+- The figure shows shape bias against each other measure and accuracy.
+
 Each measure is large if shape decides:
 
     shape bias         decisions for the shape among those for either cue
     rank of shape      mean reciprocal rank of the shape's class on cue conflicts
     without texture    accuracy after the bilateral filter minus accuracy on shuffled tiles,
                        each relative and above chance (bilateral 12, shuffle 6)
-    order of parts     pairs of pictures of the same tiles that are both right; on the
-                       embedded set only
-    edges              share of shape in edge-enhancing diffusion and shuffled cells
-    odd one out        by features of the last site
+    order of parts     share of anagram pairs (two shapes made of the same tiles) with both
+                       pictures classified right; on the embedded set only
+    edges              accuracy after edge-enhancing diffusion, relative to accuracy on shuffled
+                       cells: d / (d + c), where d and c are these accuracies divided by their
+                       means over all networks
+    odd one out        share of images whose last-layer features are far from those of two
+                       pictures with swapped tiles: farther than these two are from each other
 
 The networks of docs/six-measures.md are the methods' configs with :small,more,seeds=2, at the
-rates of docs/results/shapes/rates.json, and for photographs
-erm.py:data=tiny_imagenet,seeds=1,epochs=12,size=32 with the 26 classes and the stimuli:
+rates of docs/results/shapes/rates.json (in runs/six), and for photographs one network (in
+runs/tiny), with the data set tiny26 and the stimuli of studies.other_settings:
+
+    TINY=data=tiny_imagenet,root=tiny26
+    jbias train --config=configs/erm.py:$TINY,stimuli=STIMULI,seeds=1,epochs=12,size=32 \
+        --workdir=runs/tiny/erm
+
+These commands measure both:
 
     jbias evaluate --checkpoint='runs/six/*' --out=measured/six --suite=configs/suites/shape.py
     jbias evaluate --checkpoint='runs/six/*' --out=measured/six \
@@ -30,17 +43,21 @@ erm.py:data=tiny_imagenet,seeds=1,epochs=12,size=32 with the 26 classes and the 
     jbias evaluate --checkpoint='runs/six/*' --out=measured/six \
         --suite=configs/suites/suppression.py \
         --suite.measures.suppression.families="('people',)"
+    jbias evaluate --checkpoint='runs/tiny/*' --out=measured/tiny \
+        --suite=configs/suites/shape.py:$TINY,size=32,images=400 \
+        --only=tile_order,cue_decomposition,odd_one_out
+    jbias evaluate --checkpoint='runs/tiny/*' --out=measured/tiny \
+        --suite=configs/suites/biases.py:$TINY,stimuli=STIMULI,size=32 --only=shape_bias
+    jbias evaluate --checkpoint='runs/tiny/*' --out=measured/tiny \
+        --suite=configs/suites/suppression.py:$TINY,size=32 \
+        --suite.measures.suppression.families="('people',)"
     python -m studies.six_measures --measured='measured/six/*' --figure=docs/six-measures.svg
     python -m studies.six_measures --measured='measured/tiny/*' \
         --records=studies/results/six-measures/photographs.csv
 
-Both CutMix networks decide by texture and have 0.61 and 0.64 in the odd one out; the RandConv
-and the Gaussian noise network that decide by shape have 0.60.
-
-Takes about a minute on two cores.
+Takes about half a minute on two cores, without the trainings and measurements.
 """
 
-import argparse
 import glob
 import itertools
 import json
@@ -54,7 +71,7 @@ from jaxtyping import Float
 
 from jbias.report import plots as report_plots
 from jbias.report.pages.correlations import correlation_plots
-from studies import all_results
+from studies import all_results, command
 
 MEASURES = (
     "shape bias",
@@ -213,36 +230,36 @@ COLUMNS = (
 
 def main(argv: list[str] | None = None) -> int:
     """Read the measures, write the tables and the figure."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("six_measures", __doc__)
     parser.add_argument(
         "--measured",
         required=True,
         metavar="PATTERN",
-        help="output folders of `jbias evaluate`, such as 'measured/six/*'",
+        help="quoted pattern of the output folders of `jbias evaluate`, one per network, such as "
+        "'measured/six/*' (required)",
     )
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        default=pathlib.Path("studies/results/six-measures"),
-        metavar="DIR",
-        help="folder for the tables (default: %(default)s)",
-    )
+    tables_folder = pathlib.Path("studies/results/six-measures")
+    command.add_out(parser, "the tables", tables_folder)
     parser.add_argument(
         "--figure",
         type=pathlib.Path,
         metavar="FILE",
-        help="file of the figure (default: six-measures.svg in --out)",
+        help="SVG file to write the figure to (default: six-measures.svg in --out)",
     )
     parser.add_argument(
         "--records",
         type=pathlib.Path,
         metavar="FILE",
-        help="write only the networks' records, to this CSV file",
+        help="CSV file to write the networks' records to, and nothing else (default: write the "
+        "tables and the figure)",
     )
     options = parser.parse_args(argv)
-    folders = map(pathlib.Path, sorted(glob.glob(options.measured)))
+    folders = [*map(pathlib.Path, sorted(glob.glob(options.measured)))]
+    if not folders:
+        parser.error(
+            f"--measured: no folder matches {options.measured!r}; name the output folders of "
+            "`jbias evaluate`"
+        )
     if options.records:
         records = read_records(folders).astype({"count": "Int64"}).round(6)
         records.to_csv(options.records, index=False)

@@ -1,35 +1,37 @@
-r"""Run the small benchmark: tune each method's rate, train many seeds, write one report.
+r"""Run the small benchmark: tune each method's learning rate, train many seeds, write one report.
 
-    python -m studies.small_benchmark [--of=small,more] [--methods=erm+sagnet] [--seeds=10]
-        [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
-        [--show=silhouette+stylized] [--set=model.width=16] [--set=epochs=12.0]
-        [--tuning-seeds=1] [--beside=runs/other/seeds/erm] [--every-rate]
+    python -m studies.small_benchmark
+    python -m studies.small_benchmark --methods=erm+sagnet --set=model.width=16 --set=epochs=12.0
 
 Tuning: the learning rate with the best final validation accuracy is selected. The accuracy is
 the mean over tuning seeds, which are used nowhere else; test sets are not used. If the best
 rate is the lowest or the highest of `--rates`, half or twice the rate is tried as well, until
-the best rate is neither. A single rate is used without tuning.
+the best rate is neither, or eight rates were tried. A single rate is used without tuning.
 
 Training and report: all seeds are trained with the selected rate. The report covers all methods
 in `--runs`, also those of earlier calls, and the runs of `--beside`. With `--every-rate` all
 seeds are trained with each of `--rates` and no further rates are tried; a second report in the
-folder `rates` shows which differences hold at all rates. An interrupted benchmark continues.
+folder `rates` shows which differences hold at all rates. Run the same command again to continue
+an interrupted benchmark.
 
 `--of` are arguments of all configs (configs/common.py), such as
 data=pacs,root=DIR,style=photo. A method may have arguments too: deepaugment:nets=cae. `--set`
-sets an entry of every config. Writes the report to `--out`, with each run's config, the rates
-with their validation accuracies (`rates.json`), the shape bias of each seed
-(`tables/seeds.csv`) and a summary table (`headline.md`).
+sets an entry of every config.
 
-The studies of docs/results.md: `shapes`, `longer`, `variants` and `every-rate` (six methods at a
-time; pAdaIN's five tuning seeds ran on a CPU):
+Writes the report to `--out`, with each run's config (`configs/`), the rates with their validation
+accuracies (`rates.json`), the shape bias of each seed (`tables/seeds.csv`) and a summary table
+(`headline.md`).
+
+These commands make the studies `shapes`, `longer`, `variants` and `every-rate` of
+docs/results.md:
 
     jbias prepare deepaugment --net=cae --data=shapes --split=train --n=4096 --out=prepared/cae
     jbias prepare deepaugment --net=edsr --data=shapes --split=train --n=4096 --out=prepared/edsr
     SMALL="python -m studies.small_benchmark --of=small,more --show=silhouette+stylized"
-    $SMALL --runs=runs/shapes --out=docs/results/shapes \
-        --methods=erm+sagnet+padain+infodrop+debiased+stylized_erm+deepaugment:nets=cae\
-    +deepaugment:nets=edsr+mixup+cutmix+mixstyle+efdmix+rand_conv+gaussian_noise+dsu
+    CAE=deepaugment:nets=cae
+    FIRST=erm+sagnet+padain+infodrop+debiased+stylized_erm+$CAE+deepaugment:nets=edsr
+    SECOND=mixup+cutmix+mixstyle+efdmix+rand_conv+gaussian_noise+dsu
+    $SMALL --runs=runs/shapes --out=docs/results/shapes --methods=$FIRST+$SECOND
     $SMALL --runs=runs/longer --out=docs/results/longer --set=epochs=10.0 --rates=0.1 \
         --methods=erm --beside=runs/shapes/seeds/deepaugment-nets-cae
     $SMALL --runs=runs/variants --out=docs/results/variants --rates=0.1 \
@@ -38,17 +40,15 @@ time; pAdaIN's five tuning seeds ran on a CPU):
         --methods=sagnet:variant=biasbed+infodrop:variant=biasbed \
         --beside=runs/shapes/seeds/erm --beside=runs/shapes/seeds/sagnet \
         --beside=runs/shapes/seeds/infodrop --beside=runs/shapes/seeds/debiased
+    EIGHT=erm+sagnet+padain+mixstyle+rand_conv+gaussian_noise+stylized_erm+$CAE
     $SMALL --runs=runs/every-rate --out=report-every-rate --every-rate --tuning-seeds=5 \
-        --methods=erm+sagnet+padain+mixstyle+rand_conv+gaussian_noise+stylized_erm\
-    +deepaugment:nets=cae --set=precision=float32 --set=run.strategy=vmapped \
+        --methods=$EIGHT --set=precision=float32 --set=run.strategy=vmapped \
         --set='save_every=1000 epochs'
     python -m studies.every_rate
 
-Takes about half an hour per method on two cores. All of `every-rate` took seven minutes on
-an H100.
+Takes about half an hour per method on two cores.
 """
 
-import argparse
 import json
 import pathlib
 import shutil
@@ -60,7 +60,7 @@ import pandas as pd
 
 from jbias.report import workdirs
 from jbias.runs import results, selection
-from studies import collect_results
+from studies import collect_results, command
 
 METHODS = (
     "erm",
@@ -244,18 +244,33 @@ def write_extras(
 
 def main(argv: list[str] | None = None) -> int:
     """Tune, train and report all methods; return 1 if a report fails."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("small_benchmark", __doc__)
     add = parser.add_argument
-    add("--of", default="small,more", help="arguments of all configs")
-    add("--methods", default="+".join(METHODS), help="configs, joined by +")
-    add("--seeds", type=int, default=10, help="seeds per method (default: 10)")
+    add(
+        "--of",
+        default="small,more",
+        metavar="ARGUMENTS",
+        help="arguments of all configs, joined by commas (default: %(default)s)",
+    )
+    add(
+        "--methods",
+        default="+".join(METHODS),
+        help="methods, joined by +: names in configs/ "
+        f"(default: the twelve methods {', '.join(METHODS)})",
+    )
+    add(
+        "--seeds",
+        type=int,
+        default=10,
+        metavar="N",
+        help="number of seeds per method (default: %(default)s)",
+    )
     add(
         "--tuning-seeds",
         type=int,
         default=1,
-        help="seeds whose mean validation accuracy selects the rate (default: 1)",
+        metavar="N",
+        help="number of tuning seeds per rate (default: %(default)s)",
     )
     add(
         "--rates",
@@ -267,7 +282,7 @@ def main(argv: list[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set an entry of every config; may be repeated",
+        help="entry of every config to set; may be repeated (default: none)",
     )
     add(
         "--show",
@@ -280,21 +295,22 @@ def main(argv: list[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="DIR",
-        help="another run to include in the report; may be repeated",
+        help="workdir of a run outside --runs to include in the report; may be repeated "
+        "(default: none)",
     )
-    add("--every-rate", action="store_true", help="train all seeds with each rate")
+    add(
+        "--every-rate",
+        action="store_true",
+        help="train all seeds with each of --rates (default: with the selected rate)",
+    )
     add(
         "--runs",
         type=pathlib.Path,
         default=pathlib.Path("runs/small"),
-        help="folder for the runs (default: runs/small)",
+        metavar="DIR",
+        help="folder for the runs (default: %(default)s)",
     )
-    add(
-        "--out",
-        type=pathlib.Path,
-        default=pathlib.Path("report-small"),
-        help="folder for the report (default: report-small)",
-    )
+    command.add_out(parser, "the report", pathlib.Path("report-small"))
     options = parser.parse_args(argv)
     if options.tuning_seeds < 1:
         parser.error(f"--tuning-seeds: must be at least 1, got {options.tuning_seeds}")

@@ -1,16 +1,17 @@
 """Measure how often a style transfer keeps the shape, and how often it carries the texture.
 
-    python -m studies.style_rates [--transfers=render,small] [--size=32] [--vgg=FILE]
+    python -m studies.style_rates
+    python -m studies.style_rates --size=64 --vgg=FILE
 
-Two classifiers learn the shape and the texture of the embedded set, in which the two are
-independent. Each test image then takes the texture of another image of its group of 32.
-`shape` is the share of images whose own shape is still recognised, `texture` the share
-whose new texture is recognised. Writes studies/results/style-rates-<size>.json.
+Trains two classifiers, of the shape and of the texture, on images of the embedded set in which the
+two are independent. Each of 960 test images then takes the texture of another image of its group
+of 32. `shape` is the share of images whose own shape is still recognised, `texture` the share
+whose new texture is recognised. Prints both for each transfer, and writes
+studies/results/style-rates-SIZE.json.
 
 Takes about five minutes on two cores.
 """
 
-import argparse
 import datetime
 import json
 import pathlib
@@ -20,13 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jbias import data, models
+from jbias import data, errors, models
 from jbias.algos import erm
 from jbias.training import optim, prng
 from jbias.training import step as train_step
+from studies import command
 
 ROOT = pathlib.Path(__file__).parents[1]
 GROUP, TESTED = 32, 960
+WITHOUT_FILE = ("render", "small")  # Transfers that need no file of weights.
 COLUMNS = {"shape": "label", "texture": "attribute"}  # Of the embedded set, by cue.
 BATCH, RATE, WARMUP = 64, 0.1, 50
 
@@ -97,33 +100,37 @@ def _stylise(transfer, batch, rows):
 
 def main() -> None:
     """Measure, print and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser("style_rates", __doc__)
     parser.add_argument(
         "--transfers",
         default="render,small",
-        help="style transfers to measure, with commas (default: %(default)s)",
+        help="render, small or both, separated by commas; for vgg use --vgg "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--size",
         type=int,
         default=32,
+        metavar="PIXELS",
         help="image side in pixels (default: %(default)s)",
     )
     parser.add_argument(
         "--small",
         metavar="FILE",
-        help="weights of the transfer `small` (default: those of the package)",
+        help="file with the weights of the transfer small (default: the package's)",
     )
     parser.add_argument(
         "--vgg",
         metavar="FILE",
-        help="weights of the transfer `vgg`; measure it as well",
+        help="file or folder with the weights of the transfer vgg, to measure it, too (default: "
+        "do not measure vgg)",
     )
     options = parser.parse_args()
     transfers = {}
     for name in options.transfers.split(","):
+        if name not in WITHOUT_FILE:
+            hint = errors.suggest(name, WITHOUT_FILE)
+            parser.error(f"--transfers: no {name!r}; {hint}; for vgg use --vgg=FILE")
         if name == "small" and options.small:
             transfers[name] = models.TRANSFERS[name](weights=options.small)
         else:

@@ -65,6 +65,8 @@ def test_help_of_every_command_says_what_it_makes_and_how_long_it_takes():
         assert name in text or COMMANDS[name].name in text, f"{name}: no command line"
         assert DURATION.search(text), f"{name}: how long does it take?"
         assert PRODUCT.search(text), f"{name}: what does it make?"
+        if not name.startswith("benchmarks."):
+            assert re.match(rf"usage: python -m {name}\s", text), name
 
 
 def test_every_command_is_on_the_page_of_its_folder():

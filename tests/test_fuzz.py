@@ -11,6 +11,7 @@ pytest.importorskip("hypothesis")
 
 from qa.fuzz import __main__ as fuzz
 from qa.fuzz import attempts, commands
+from qa.hostile import __main__ as hostile
 
 COUNTS = {
     "config files": 15,
@@ -46,6 +47,29 @@ def test_malformed_input_is_refused_or_read(name, monkeypatch):
     assert not failed, failed[0]
     verdict = "read" if name == "status" else "refused"  # A status lists damaged runs.
     assert any(outcome.verdict == verdict for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "nearest"),
+    [(fuzz, "sweps", "sweeps"), (hostile, "data set", "data sets")],
+    ids=["fuzz", "hostile"],
+)
+def test_an_unknown_kind_is_refused_in_one_line(command, kind, nearest, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main([f"--only={kind}"])
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (2, "")
+    assert printed.err.count("\n") == 1
+    assert f"--only: no kind {kind!r}; did you mean {nearest!r}?" in printed.err
+
+
+def test_a_text_without_inputs_is_refused(tmp_path, capsys):
+    argv = ["--only=flags and names", "--match=no such text", f"--out={tmp_path}"]
+    with pytest.raises(SystemExit) as ended:
+        hostile.main(argv)
+    message = capsys.readouterr().err
+    assert ended.value.code == 2 and message.count("\n") == 1
+    assert "--match: no input has 'no such text'" in message
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")

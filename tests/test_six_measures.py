@@ -87,8 +87,10 @@ def test_the_page_gives_examples_of_disagreement():
     )
     odd_one_out = NETWORKS.set_index("method")["odd one out"]
     assert [*odd_one_out["CutMix"].map(printed)] == ["0.61", "0.64"]
+    assert "Both CutMix networks decide by texture and have 0.61 and 0.64" in WORDS
     by_shape = NETWORKS[NETWORKS["shape bias"] > 0.7].set_index("method")["odd one out"]
     assert by_shape[["RandConv", "Gaussian noise"]].map(printed).eq("0.60").all()
+    assert "that decide by shape have 0.60." in WORDS
     worst = NETWORKS.loc[NETWORKS["accuracy"].idxmin()]
     assert worst["method"] == "DSU" and printed(worst["shape bias"]) == "0.54"
     assert f"{worst['accuracy']:.2f} {worst['neither']:.2f}" == "0.51 0.51"

@@ -1,17 +1,19 @@
-"""Give the commands malformed input, and count how they end.
+"""Give the jbias commands malformed input, and count how they end.
 
-    python -m qa.fuzz --inputs=1000 --seed=0
+    python -m qa.fuzz
+    python -m qa.fuzz --inputs=2000 --seed=1
+    python -m qa.fuzz --only=sweeps
 
 Configs, arguments, suites, records and the files next to them, tables of scores, data sets
-and checkpoints are damaged at random (by hypothesis): bytes, values, types, encodings. A
-command must refuse each input in one line, or read it rightly, and no existing file may be
-lost. Other endings are printed to standard error with the reason, and the exit code is then
-1. Writes qa/results/fuzz.md.
+and checkpoints are damaged at random (with the Hypothesis library): bytes, values, types,
+encodings. A command must refuse each input in one line, or read it rightly, and no existing file
+may be lost. Other endings are printed to standard error with the reason, and the exit code is then
+1. Prints a table, with a row per kind of input, and writes it to OUT/fuzz.md. With --only, only
+prints the table.
 
 Takes about two minutes on two cores.
 """
 
-import argparse
 import collections
 import pathlib
 import shutil
@@ -24,6 +26,7 @@ from typing import NamedTuple
 import hypothesis
 
 from jbias.runtime import console
+from qa import command
 from qa.fuzz import (
     attempts,
     checkpoints,
@@ -34,8 +37,6 @@ from qa.fuzz import (
     runs,
     sweeps,
 )
-
-RESULTS = pathlib.Path(__file__).parents[1] / "results"
 
 
 class Kind(NamedTuple):
@@ -128,34 +129,23 @@ def draw_cases(strategy, count: int, seed: int) -> list[attempts.Case]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try all kinds of input, write the table, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m qa.fuzz",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command.parser("fuzz", __doc__)
     parser.add_argument(
         "--inputs",
         type=int,
         default=1000,
         metavar="N",
-        help="number of inputs of all kinds (default: %(default)s)",
+        help="total number of inputs, shared among the kinds (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the inputs (default: %(default)s)"
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="random seed of the inputs (default: %(default)s)",
     )
-    parser.add_argument(
-        "--only",
-        default="",
-        metavar="KIND",
-        help=f"try one kind only: {', '.join(KINDS)} (default: all)",
-    )
-    parser.add_argument(
-        "--out",
-        default=RESULTS,
-        type=pathlib.Path,
-        metavar="DIR",
-        help="folder for fuzz.md (default: qa/results)",
-    )
+    command.add_only(parser, KINDS)
+    command.add_out(parser, "fuzz.md")
     args = parser.parse_args(argv)
     console.silence_warnings()
     rows, num_failed = [], 0

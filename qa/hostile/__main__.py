@@ -1,4 +1,4 @@
-"""Give the commands inputs that are made to do harm, and count how they end.
+"""Give the jbias commands inputs that are made to do harm, and count how they end.
 
     python -m qa.hostile
     python -m qa.hostile --only='data sets' --match=tar
@@ -6,22 +6,20 @@
 Each input is read by a process of its own, whose time and memory are measured. It must be
 read rightly or refused in one line, within 60 s and 2 GB, and no control characters may
 reach the terminal. Other endings are printed to standard error with the reason, and the
-exit code is then 1. Writes qa/results/hostile.json and .md.
+exit code is then 1. Prints a row per kind of input, and writes the totals to OUT/hostile.json and
+the table to OUT/hostile.md. With --only or --match, prints the table and writes no file.
 
-Takes about half an hour on two cores.
+Takes about half an hour on two cores (an estimate).
 """
 
-import argparse
 import collections
-import pathlib
 import sys
 import time
 from collections.abc import Sequence
 
 from benchmarks import result_files
+from qa import command
 from qa.hostile import algorithms, attempt, flags, frames, sets, workdirs
-
-RESULTS = pathlib.Path(__file__).parents[1] / "results"
 
 KINDS = {
     "data sets": sets.cases,
@@ -36,33 +34,20 @@ VERDICTS = ("refused", "read", "traceback", "unclear", "hang", "memory", "crash"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try all inputs, write the table, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m qa.hostile",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--only",
-        default="",
-        metavar="KIND",
-        help=f"try one kind only: {', '.join(KINDS)} (default: all)",
-    )
+    parser = command.parser("hostile", __doc__)
+    command.add_only(parser, KINDS)
     parser.add_argument(
         "--match",
         default="",
         metavar="TEXT",
-        help="try only inputs with this text in their description (default: all)",
+        help="text in the descriptions of the inputs to try (default: try all inputs)",
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="print the message of every input"
+        "--verbose",
+        action="store_true",
+        help="print the description and the message of every input (default: of those that fail)",
     )
-    parser.add_argument(
-        "--out",
-        default=RESULTS,
-        type=pathlib.Path,
-        metavar="DIR",
-        help="folder for the results (default: qa/results)",
-    )
+    command.add_out(parser, "the results")
     args = parser.parse_args(argv)
     rows = [_row(["", "tried", *VERDICTS, "s"]), "|:--" + "|--:" * 9 + "|"]
     total, total_seconds = collections.Counter(), 0.0
@@ -81,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append(_count_row(name, counts, seconds))
         print(rows[-1], flush=True)
         total, total_seconds = total + counts, total_seconds + seconds
+    if not total:
+        parser.error(
+            f"--match: no input has {args.match!r} in its description; use a shorter text"
+        )
     text = "\n".join([*rows, _count_row("all", total, total_seconds), ""])
     if not (args.only or args.match):
         result_files.write("hostile", total, f"{_HEAD}{text}", ratios={}, out=args.out)
