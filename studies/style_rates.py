@@ -9,7 +9,7 @@ of 32. `shape` is the share of images whose own shape is still recognised, `text
 whose new texture is recognised. Prints both for each transfer, and writes
 studies/results/style-rates-SIZE.json.
 
-Takes about five minutes on two cores.
+Takes about 15 minutes on two cores (an estimate).
 """
 
 import datetime
