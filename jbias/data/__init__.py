@@ -5,7 +5,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -15,19 +15,34 @@ from jbias.data import base, set_options, sets, shifts, sources
 from jbias.data.forms import listing
 
 DATASETS = sets.DATASETS
-# Options that every data set has, and their types.
-COMMON_OPTIONS: Mapping[str, Any] = MappingProxyType(
+make_shift = shifts.make_shift  # For a user's own arrays.
+
+
+class CommonOption(NamedTuple):
+    """An option that every data set has.
+
+    kind: the type of its values. apply: the function (source, value) -> source. needs_whole:
+    True if `apply` also takes the keywords `split`, the split of the source, "train[:90%]", and
+    `whole`, the source of the whole split.
+    """
+
+    kind: Any
+    apply: Callable[..., base.Source]
+    needs_whole: bool = False
+
+
+# The options of every data set, in the order in which they are applied.
+COMMON_OPTIONS: Mapping[str, CommonOption] = MappingProxyType(
     {
-        "columns": str,
-        "skip": str,
-        "keep": str,
-        "drop": str,
-        "shift": str | Mapping[str, Any],
-        "portion": str,
-        "measures": Sequence[str],
+        "columns": CommonOption(str, set_options.add_columns, needs_whole=True),
+        "keep": CommonOption(str, set_options.keep, needs_whole=True),
+        "skip": CommonOption(str, set_options.skip, needs_whole=True),
+        "drop": CommonOption(str, set_options.drop),
+        "shift": CommonOption(str | Mapping[str, Any], shifts.apply),
+        "portion": CommonOption(str, set_options.portion),
+        "measures": CommonOption(Sequence[str], set_options.replace_measures),
     }
 )
-make_shift = shifts.make_shift  # For a user's own arrays.
 
 
 def load(name: str, split: str, **options: Any) -> base.Source:
@@ -43,44 +58,35 @@ def load(name: str, split: str, **options: Any) -> base.Source:
     function returns all images of a split; `load` then selects a part such as "[:90%]".
 
     options: the data set's own options, DATASETS[name].options, and options of every data set:
-      skip      file with a list of damaged images to leave out
-      keep      file with the images to use
-      drop      classes to leave out, "truck+ship"
       columns   file with further attributes (set_options.py)
+      keep      file with the images to use
+      skip      file with a list of damaged images to leave out
+      drop      classes to leave out, "truck+ship"
       shift     options of a distribution shift (shifts.py)
       portion   share of each class and attribute to select last, "[:80%]"
       measures  names of measures (evals.find_measure) instead of the data set's own
     """
-    entry, split_name = find(name), split.partition("[")[0]
+    data_set, split_name = find(name), split.partition("[")[0]
     errors.check_known(
         "data.load",
         split_name,
-        entry.splits or (split_name,),
+        data_set.splits or (split_name,),
         f"the split of {name!r}",
         must="be a known one",
     )
-    common = {key: options.pop(key, "") for key in COMMON_OPTIONS}
-    _check_options(name, entry, options)
-    make = _make_source_once if common["shift"] else _make_source
-    whole_split = source = make(entry, split, _hashable(options))
-    if common["measures"]:
-        source = dataclasses.replace(source, measures=tuple(common["measures"]))
-    if common["columns"] or common["skip"] or common["keep"]:
-        wide_options = {k: v for k, v in options.items() if k not in entry.narrows}
+    values = {key: options.pop(key, "") for key in COMMON_OPTIONS}
+    _check_options(name, data_set, options)
+    open_split = _open_split_once if values["shift"] else _open_split
+    source = whole = open_split(data_set, split, _hashable(options))
+    if any(values[key] and COMMON_OPTIONS[key].needs_whole for key in COMMON_OPTIONS):
+        wide_options = {k: v for k, v in options.items() if k not in data_set.narrows}
         if (split, options) != (split_name, wide_options):
-            whole_split = _make_source(entry, split_name, _hashable(wide_options))
-    if common["columns"]:
-        source = set_options.add_columns(source, split, common["columns"], whole_split)
-    if common["keep"]:
-        source = set_options.keep(source, split, common["keep"], whole_split)
-    if common["skip"]:
-        source = set_options.skip(source, split_name, common["skip"], whole_split)
-    if common["drop"]:
-        source = set_options.drop(source, common["drop"].split("+"))
-    if common["shift"]:
-        source = shifts.apply(source, common["shift"])
-    if common["portion"]:
-        source = set_options.portion(source, common["portion"])
+            whole = _open_split(data_set, split_name, _hashable(wide_options))
+    for key, option in COMMON_OPTIONS.items():
+        if values[key] and option.needs_whole:
+            source = option.apply(source, values[key], split=split, whole=whole)
+        elif values[key]:
+            source = option.apply(source, values[key])
     return source
 
 
@@ -179,23 +185,25 @@ def from_arrays(
     )
 
 
-def _check_options(name: str, entry: base.DataSet, options: Mapping[str, Any]) -> None:
+def _check_options(
+    name: str, data_set: base.DataSet, options: Mapping[str, Any]
+) -> None:
     """Raise ValueError for an unknown option, base.Missing if a required option is absent.
 
-    name, entry: the data set and its name. options: the user's options by name.
+    name, data_set: the data set and its name. options: the user's options by name.
     """
     for option in options:
         errors.check_known(
             "data.load",
             option,
-            entry.options.keys() | COMMON_OPTIONS.keys(),
+            data_set.options.keys() | COMMON_OPTIONS.keys(),
             f"options of {name!r}",
             must="be known ones",
         )
-    for option, parameter in entry.options.items():
+    for option, parameter in data_set.options.items():
         if parameter.default is inspect.Parameter.empty and option not in options:
             must = f"data.load: {name!r} must have the option {option!r}, got"
-            raise base.Missing(f"{must} {sorted(options)}; expected: {entry.needs}")
+            raise base.Missing(f"{must} {sorted(options)}; expected: {data_set.needs}")
 
 
 def _hashable(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -204,8 +212,8 @@ def _hashable(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(values.items()))
 
 
-def _make_source(
-    entry: base.DataSet, split: str, options: tuple[tuple[str, Any], ...]
+def _open_split(
+    data_set: base.DataSet, split: str, options: tuple[tuple[str, Any], ...]
 ) -> base.Source:
     """Return the source of a split; base.Missing, with the expected files, if not on disk.
 
@@ -213,10 +221,10 @@ def _make_source(
     """
     try:
         option_values = dict(options)
-        return entry.open(split, **option_values)
+        return data_set.open(split, **option_values)
     except base.Missing as error:
-        raise base.Missing(f"{error}; expected: {entry.needs}") from error
+        raise base.Missing(f"{error}; expected: {data_set.needs}") from error
 
 
 # A shift takes four parts of one data set: the last source is kept for the next part.
-_make_source_once = functools.lru_cache(maxsize=1)(_make_source)
+_open_split_once = functools.lru_cache(maxsize=1)(_open_split)

@@ -1,4 +1,4 @@
-"""The options of every data set: `columns`, `keep`, `drop`, `portion` and `skip`.
+"""The options of every data set, other than `shift`, as functions from source to source.
 
 `columns` adds attributes of images from a CSV file. The file has a line for each image of the
 whole split: the image's index in column `image`, and columns of names, such as the clusters of
@@ -11,7 +11,7 @@ names also serve users' own data sets (attributed.py) and `shift` (shifts.py).
 and, for the key of each damaged image in the store, the reason why the image does not decode.
 Keys are used because names may repeat in shards, and indices differ in a part of a split. The
 list is valid only for unchanged files: a data set that has changed has another fingerprint and
-is refused.
+is refused. `measures` replaces the names of the source's measures.
 """
 
 import contextlib
@@ -65,12 +65,12 @@ def write_columns(
     files.write(path, pd.DataFrame(table).to_csv(index=False, lineterminator="\r\n"))
 
 
-def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
+def add_columns(source: Source, path: str, *, split: str, whole: Source) -> Source:
     """Return a source with the columns of the file at `path`, the option `columns`.
 
-    source: the split or a part of it. whole: the whole split. Values have the same indices in
-    every part; the value of an empty cell is "(none)", which is not among the source's `values`
-    if no image of the part has it. Columns that `why_unfit` refuses are left out, with a note.
+    source: a split or a part of it, named `split`. whole: the whole split. Values have the same
+    indices in every part; the value of an empty cell is "(none)", which is not among the
+    source's `values` if no image of the part has it. Columns that `why_unfit` refuses are left out, with a note.
     ValueError for a file that is for different images, has a different form, or has the name of
     a column that the source has or of an entry of batches (`is_reserved`).
     """
@@ -287,11 +287,11 @@ def combine(where: str, table: Mapping[str, Names], columns: Names) -> list[str]
 _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 
 
-def keep(source: Source, split: str, path: str, whole: Source) -> Source:
+def keep(source: Source, path: str, *, split: str, whole: Source) -> Source:
     """Return a source of the images that a file selects, the option `keep`.
 
-    source: the split or a part of it. whole: the whole split. path: an .npy file, or text with
-    a number per line. The file has a mask, one 0 or 1 (or False or True) for each image of the
+    source: a split or a part of it, named `split`. whole: the whole split. path: an .npy file,
+    or text with a number per line. The file has a mask, one 0 or 1 (or False or True) for each image of the
     whole split, or it has the indices of the images to keep. Order and classes do not change.
 
     Raises ValueError if the file does not fit the split, or if no image would be left.
@@ -307,8 +307,8 @@ def keep(source: Source, split: str, path: str, whole: Source) -> Source:
     return sources.take(source, index, digest=f"keeps {digest}", note=note)
 
 
-def drop(source: Source, names: Names) -> Source:
-    """Return a source without the named classes, the option `drop`.
+def drop(source: Source, text: str) -> Source:
+    """Return a source without the classes of a text, "truck+ship", the option `drop`.
 
     The remaining classes are renumbered from 0 in their order. Images whose "label" or
     "texture" is a dropped class are left out; in "accepted_0", ... (all correct classes of an
@@ -316,7 +316,7 @@ def drop(source: Source, names: Names) -> Source:
     are left.
     """
     where, k = f"data.{source.name}", len(source.classes)
-    names = base.match_spelling(names, source.classes)
+    names = base.match_spelling(text.split("+"), source.classes)
     for name in names:
         errors.check_known(where, name, source.classes, "drop", must="name classes")
     is_kept = ~np.isin(source.classes, names)
@@ -366,6 +366,11 @@ def portion(source: Source, text: str) -> Source:
         raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
     note = f"{len(index):,} of {len(source):,} images, the portion {text}"
     return sources.take(source, index, digest=f"portion {text}", note=note)
+
+
+def replace_measures(source: Source, names: Names) -> Source:
+    """Return a source with the measures of these names, the option `measures`."""
+    return dataclasses.replace(source, measures=tuple(names))
 
 
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
@@ -463,16 +468,17 @@ def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
     files.write(path, json.dumps(content, indent=1) + "\n")
 
 
-def skip(source: Source, split: str, path: str, whole: Source) -> Source:
+def skip(source: Source, path: str, *, split: str, whole: Source) -> Source:
     """Return a source without the damaged images listed in a file, the option `skip`.
 
-    source: the split or a part of it; returned unchanged if none of its images is damaged.
-    split: name of the whole split. whole: the whole split. path: a list that
+    source: a split or a part of it, named `split`; returned unchanged if none of its images is
+    damaged. whole: the whole split. path: a list that
     `jbias prepare check --list` wrote. The result's note has the number of images left out and
     the path of the list, and the fingerprint changes. ValueError for a list that is for
     different files.
     """
-    damaged = _damaged_keys(f"data.{source.name}", split, path=path, whole=whole)
+    where, split_name = f"data.{source.name}", split.partition("[")[0]
+    damaged = _damaged_keys(where, split_name, path=path, whole=whole)
     keys = _keys(source)
     index = np.flatnonzero([key not in damaged for key in keys])
     if len(index) == len(keys):

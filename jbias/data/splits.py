@@ -91,7 +91,8 @@ def open_source(where: str, options: Options, size: int) -> base.Source:
     for key in ("data", "split"):
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
-    for key, kind in {"data": str, "split": str, **data.COMMON_OPTIONS}.items():
+    kinds = {key: option.kind for key, option in data.COMMON_OPTIONS.items()}
+    for key, kind in {"data": str, "split": str, **kinds}.items():
         if key in options:
             errors.check_type(f"{where}.{key}", options[key], kind)
     name, split = options.pop("data"), options.pop("split")
