@@ -32,6 +32,10 @@ Arguments follow the colon, separated by commas, as in --config=configs/erm.py:d
 :data=celeba,root=...,label=Male,attribute=Black_Hair+Blond_Hair
                     CelebA; `label` and `attribute` name its attributes that serve as
                     class and attribute
+:data=NAME,root=...,train=...,valid=...,tests=a+b
+                    any other set in files of docs/data.md, such as office_home, at its
+                    default size; splits as for data=folder. A set with the splits
+                    train, valid and test needs only its root
 :shift=C6,attribute=...,images=...,shift_seed=...
                     trains under a chosen shift of an attribute: M0 to M4 (marginal), C0
                     to C6 (conditional) or J0 to J4 (joint), or on a single value such as
@@ -78,7 +82,7 @@ import ml_collections
 from ml_collections import config_dict
 
 from jbias import config as jc
-from jbias import data, errors, models, run_spec
+from jbias import errors, models, run_spec
 from jbias.configs import datasets
 from jbias.data import set_options
 from jbias.data.embedded import shapes
@@ -107,7 +111,7 @@ def experiment(
     c.algo = dict(algo)
     if arg.shift:
         _choose_form(arg, explicit)
-    datasets.PRESETS[arg.data](c, arg)
+    datasets.find(arg.data).set_entries(c, arg)
     if arg.columns:
         for options in (c.train, c.valid):
             if _base_split(options) == _base_split(c.train):
@@ -320,7 +324,7 @@ def update(c: ml_collections.ConfigDict, entries: Mapping[str, Any]) -> None:
                 c[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-# Arguments of all data, with their defaults; those of some data: datasets.ARGUMENTS.
+# Arguments of all data, with their defaults; those of some data: datasets.PRESETS.
 SHARED_ARGUMENTS: Mapping[str, Any] = types.MappingProxyType(
     {
         "data": "shapes",
@@ -350,15 +354,10 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
 
     text: the arguments after the colon. ValueError of one line for a wrong argument.
     """
-    arg = jc.parse_arg(text, **SHARED_ARGUMENTS, **datasets.DEFAULTS)
-    if arg.data in data.DATASETS and arg.data not in datasets.PRESETS:
-        raise ValueError(
-            f"config argument: data={arg.data} has no preset; name it in a config of "
-            "your own, as docs/data.md shows"
-        )
-    errors.check_known("config argument", arg.data, datasets.PRESETS, "data")
+    defaults = {**SHARED_ARGUMENTS, **datasets.ARGUMENTS}
+    arg = jc.parse_arg(text, **defaults)
     explicit = jc.explicit_arguments(text)
-    arguments_of_data = datasets.ARGUMENTS[arg.data]
+    arguments_of_data = datasets.find(arg.data).arguments.keys()
     if arg.variant not in ("", "biasbed"):
         raise ValueError(
             f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "

@@ -1,10 +1,13 @@
 """Data presets: what `data=NAME` in a config's argument sets.
 
-A preset takes the config and the parsed arguments, and changes the config in place.
-DEFAULTS and ARGUMENTS list the arguments that only some data use.
+PRESETS lists the data sets with a preset of their own; GENERAL is the preset of all other sets
+in files.
 """
 
-from collections.abc import Iterable
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -203,7 +206,7 @@ def corrupted(
 
 def folder(c: ml_collections.ConfigDict, arg) -> None:
     """Set a user's own folders: root/<split>/<class>/<image>."""
-    _users_set(c, arg, {})
+    _named_splits(c, arg, {})
 
 
 def tfds(c: ml_collections.ConfigDict, arg) -> None:
@@ -213,12 +216,12 @@ def tfds(c: ml_collections.ConfigDict, arg) -> None:
             "config argument: data=tfds needs name=<set>, such as imagenette/320px"
         )
     arg.root = arg.root or tfds_set.default_root()
-    _users_set(c, arg, {"builder": arg.name})
+    _named_splits(c, arg, {"builder": arg.name})
 
 
 def attributed(c: ml_collections.ConfigDict, arg) -> None:
     """Set a user's own tables root/<split>.csv, or folders inside those of the classes."""
-    _users_set(c, arg, _label_options(arg))
+    _named_splits(c, arg, _label_options(arg))
 
 
 def celeba(c: ml_collections.ConfigDict, arg) -> None:
@@ -239,6 +242,30 @@ def celeba(c: ml_collections.ConfigDict, arg) -> None:
     c.tests = {"test": part("test")}
 
 
+def general(c: ml_collections.ConfigDict, arg) -> None:
+    """Set a data set in files, with images of its default size.
+
+    Splits that the user did not name are train, valid and test if the set has them.
+    """
+    _require_root(arg)
+    data_set = data_sets.DATASETS[arg.data]
+    splits = data_set.splits
+    arg.valid = arg.valid or ("valid" if "valid" in splits else "")
+    arg.tests = arg.tests or ("test" if "test" in splits else "")
+    needed = []
+    if splits and arg.train.partition("[")[0] not in splits:
+        needed.append("train=<split>")
+    if splits and not arg.tests and not arg.shift:
+        needed.append("tests=<split>+<split>")
+    if needed:
+        others = f" and {len(splits) - 9} others" if len(splits) > 9 else ""
+        raise ValueError(
+            f"config argument: data={arg.data} needs {' and '.join(needed)}, of "
+            f"{', '.join(splits[:9])}{others}"
+        )
+    _named_splits(c, arg, {}, size=data_set.options["size"].default)
+
+
 def _label_options(arg) -> dict[str, str]:
     """Return the options of a set that choose the columns of class and attribute.
 
@@ -252,9 +279,15 @@ def _label_options(arg) -> dict[str, str]:
     return options
 
 
-def _users_set(c: ml_collections.ConfigDict, arg, options: dict[str, str]) -> None:
-    """Set the splits that a user named, with further options of the data set."""
-    _photographs(c, arg, size=64, epochs=30.0)
+def _named_splits(
+    c: ml_collections.ConfigDict, arg, options: dict[str, str], *, size: int = 64
+) -> None:
+    """Set the splits that the user named.
+
+    Without a split for validation, a tenth of the training images validates. options: further
+    options of the data set. size: side of the images in pixels.
+    """
+    _photographs(c, arg, size=size, epochs=30.0)
     _split(c, arg, train=arg.train, tests=filter(None, arg.tests.split("+")))
     if arg.valid:
         c.train.split, c.valid.split = arg.train, arg.valid
@@ -301,55 +334,66 @@ def _photographs(
     c.inputs = (dict(name="random_resized_crop", area=(0.3, 1.0)), dict(name="flip"))
 
 
-# Arguments that only some data use, with their defaults; ARGUMENTS says which data.
-DEFAULTS = {
-    "correlation": 0.99,
-    "style": "photo",
-    "form": "irm",
-    "train": "train",
-    "root": "",
-    "stimuli": "",
-    "corrupted": "",
-    "digits": "",
-    "valid": "",
-    "tests": "",
-    "label": "",
-    "name": "",
-    "subset": False,
-    "grey": False,
-    "demo": False,
-    "small": False,
-    "more": False,
-}
-ARGUMENTS = {
-    "shapes": {"correlation", "demo", "small", "more"},
-    "imagenet": {"root", "stimuli", "subset"},
-    "pacs": {"root", "style"},
-    "tiny_imagenet": {"root", "stimuli"},
-    "mnist": {"root"},
-    "fashion_mnist": {"root"},
-    "cifar10": {"root", "corrupted"},
-    "cifar100": {"root", "corrupted"},
-    "colored_mnist": {"root", "form", "grey"},
-    "stacked": {"root", "digits"},
-    "celeba": {"root", "label", "attribute"},
-    "folder": {"root", "train", "valid", "tests"},
-    "tfds": {"name", "root", "train", "valid", "tests"},
-    "attributed": {"root", "train", "valid", "tests", "label", "attribute"},
-}
-PRESETS = {
-    "shapes": shapes,
-    "imagenet": imagenet,
-    "pacs": pacs,
-    "tiny_imagenet": tiny_imagenet,
-    "mnist": mnist,
-    "fashion_mnist": mnist,
-    "colored_mnist": colored_mnist,
-    "cifar10": cifar,
-    "cifar100": cifar,
-    "stacked": stacked,
-    "celeba": celeba,
-    "folder": folder,
-    "tfds": tfds,
-    "attributed": attributed,
-}
+class Preset(NamedTuple):
+    """What `data=NAME` does to a config.
+
+    set_entries: the function that changes the config, its first argument, in place; the second
+    has the values of all arguments. arguments: names of the arguments that only some data use,
+    with their defaults.
+    """
+
+    set_entries: Callable[[ml_collections.ConfigDict, Any], None]
+    arguments: Mapping[str, Any]
+
+
+_ROOT = types.MappingProxyType({"root": ""})
+_SPLITS = types.MappingProxyType({"train": "train", "valid": "", "tests": ""})
+_LABELS = types.MappingProxyType({"label": "", "attribute": "attribute"})
+PRESETS: Mapping[str, Preset] = types.MappingProxyType(
+    {
+        "shapes": Preset(
+            shapes,
+            {"correlation": 0.99, "demo": False, "small": False, "more": False},
+        ),
+        "imagenet": Preset(imagenet, {**_ROOT, "stimuli": "", "subset": False}),
+        "pacs": Preset(pacs, {**_ROOT, "style": "photo"}),
+        "tiny_imagenet": Preset(tiny_imagenet, {**_ROOT, "stimuli": ""}),
+        "mnist": Preset(mnist, _ROOT),
+        "fashion_mnist": Preset(mnist, _ROOT),
+        "colored_mnist": Preset(colored_mnist, {**_ROOT, "form": "irm", "grey": False}),
+        "cifar10": Preset(cifar, {**_ROOT, "corrupted": ""}),
+        "cifar100": Preset(cifar, {**_ROOT, "corrupted": ""}),
+        "stacked": Preset(stacked, {**_ROOT, "digits": ""}),
+        "celeba": Preset(celeba, {**_ROOT, **_LABELS}),
+        "folder": Preset(folder, {**_ROOT, **_SPLITS}),
+        "tfds": Preset(tfds, {"name": "", **_ROOT, **_SPLITS}),
+        "attributed": Preset(attributed, {**_ROOT, **_SPLITS, **_LABELS}),
+    }
+)
+GENERAL = Preset(general, {**_ROOT, **_SPLITS})
+# The arguments that only some data use, with their defaults.
+ARGUMENTS: Mapping[str, Any] = types.MappingProxyType(
+    {
+        name: default
+        for preset in (*PRESETS.values(), GENERAL)
+        for name, default in preset.arguments.items()
+    }
+)
+
+
+def find(name: str) -> Preset:
+    """Return the preset of a data set: its own, or GENERAL for other sets in files.
+
+    ValueError for an unknown name, and for a set that needs other options than a folder.
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    errors.check_known("config argument", name, data_sets.DATASETS, "data")
+    options = data_sets.DATASETS[name].options.values()
+    required = [o.name for o in options if o.default is inspect.Parameter.empty]
+    if required != ["root"]:
+        raise ValueError(
+            f"config argument: data={name} has no preset; name it in a config of your "
+            "own, as docs/data.md shows"
+        )
+    return GENERAL
