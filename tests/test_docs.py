@@ -11,7 +11,7 @@ import shlex
 from absl import flags
 
 from jbias import __main__ as command_line
-from jbias import audit, data, evaluate, export_stimuli, look, plan, prepare, study
+from jbias import audit, evaluate, export_stimuli, look, plan, prepare, study
 from jbias import config as jc
 from jbias.launch import sweep
 from jbias.measuring import cli as measuring_cli
@@ -206,21 +206,6 @@ def test_flags_in_the_text_are_known(name, flag):
             or "<" in key
             or key.startswith("--xla_")  # Of the compiler.
         )
-
-
-def test_every_data_set_has_its_line():
-    text = TEXTS["docs/data.md"].replace("\\<", "<")
-    for name, entry in data.DATASETS.items():
-        description = entry.about[0].upper() + entry.about[1:]
-        source = f" {entry.size}, from {entry.where}." if entry.size else ""
-        source = f"{source[:1]}{source[1:2].upper()}{source[2:]}"
-        line = f"**{name}**. {description}.{source} Licence: {entry.licence}. Cite: "
-        assert line in text, name
-        cited = text.split(line)[1].splitlines()[0]
-        addresses = re.findall(r"https://\S+[^\s.,;]", entry.cite)
-        years = re.findall(r"\b(?:19|20)\d\d\b", re.sub(r"https://\S+", "", entry.cite))
-        author = re.match(r"\w+", entry.cite)[0] if years else ""
-        assert all(word in cited for word in (author, *years, *addresses)), name
 
 
 def test_rows_of_tables_are_whole():

@@ -241,15 +241,18 @@ def in_folder(
     folder: str,
     names: Names,
     *,
-    lengths: Sequence[int],
     labels: Sequence[int] | Column,
     classes: Names,
+    lengths: Sequence[int] | None = None,
 ) -> Listing:
     """Return a listing of image files below one folder.
 
-    names: paths relative to `folder`. lengths: in bytes. labels: indices into `classes`.
+    names: paths relative to `folder`. labels: indices into `classes`. lengths: sizes of the
+    files in bytes; None: look at each file.
     """
     store = stores.FileStore(folder, tuple(names))
+    if lengths is None:
+        lengths = [os.path.getsize(os.path.join(folder, name)) for name in names]
     return Listing(
         store=store,
         names=store.names,

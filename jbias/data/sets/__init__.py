@@ -11,7 +11,7 @@ from jbias.data.sets import kinds
 CORRUPTIONS = MappingProxyType({"c": corruptions.CORRUPTIONS, "c_bar": corruptions.BAR})
 
 
-def _make_data_set(name: str, row: Mapping[str, Any]) -> base.DataSet:
+def make_data_set(name: str, row: Mapping[str, Any]) -> base.DataSet:
     """Return the data set of a row of tables/data_sets.json; name: the row's name."""
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
     if "make" in fields:
@@ -42,7 +42,7 @@ def _severities(
 
 DATASETS: Mapping[str, base.DataSet] = MappingProxyType(
     {
-        name: _make_data_set(name, row)
+        name: make_data_set(name, row)
         for name, row in tables.read("data_sets").items()
         if name != "about"
     }

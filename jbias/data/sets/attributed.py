@@ -105,11 +105,8 @@ def _read_table(
         raise ValueError(f"{must}, got {len(lines):,} lines")
     names = [table[FILE][i] for i in complete]
     classes, labels = set_options.number_values([table[label][i] for i in complete])
-    lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
     order = np.lexsort((np.array(names), labels))
-    images = listing.in_folder(
-        root, names, lengths=lengths, labels=labels, classes=classes
-    ).take(order)
+    images = listing.in_folder(root, names, labels=labels, classes=classes).take(order)
     rows = np.array(complete)[order]
     columns = {ATTRIBUTE: [attributes[i] for i in rows]}
     for name in further_names:

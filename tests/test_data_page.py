@@ -1,0 +1,74 @@
+"""docs/data.md has a line for every data set, with the facts of its row.
+
+`python -m tests.test_data_page` writes the lines: that of a new set follows the line of the set
+in the row above, with the full citation. Shorter citations, which authors write, are kept.
+"""
+
+import pathlib
+import re
+
+from jbias import data
+from jbias.data import base
+
+PAGE = pathlib.Path(__file__).parents[1] / "docs/data.md"
+
+
+def facts(data_set: base.DataSet) -> str:
+    """Return the beginning of a data set's line, up to its citation."""
+    description = data_set.about[0].upper() + data_set.about[1:]
+    download = ""
+    if data_set.size:
+        size = data_set.size[0].upper() + data_set.size[1:]
+        download = f" {size}, from {data_set.where}."
+    line = f"**{data_set.name}**. {description}.{download}"
+    return f"{line} Licence: {data_set.licence}. Cite: ".replace("<", "\\<")
+
+
+def with_lines(page: str) -> str:
+    """Return the text of the page with a line for every data set."""
+    paragraphs, number = page.split("\n\n"), -1
+    for name, data_set in data.DATASETS.items():
+        starts = [text.startswith(f"**{name}**. ") for text in paragraphs]
+        if True in starts:
+            number = starts.index(True)
+            citation = paragraphs[number].partition(" Cite: ")[2]
+            paragraphs[number] = facts(data_set) + citation
+        else:
+            number += 1
+            paragraphs.insert(number, f"{facts(data_set)}{data_set.cite}.")
+    return "\n\n".join(paragraphs)
+
+
+def test_every_data_set_has_its_line():
+    page = PAGE.read_text("utf-8")
+    assert with_lines(page) == page, "run python -m tests.test_data_page"
+    assert {*re.findall(r"^\*\*(\w+)\*\*\. ", page, re.MULTILINE)} == {*data.DATASETS}
+    for name, data_set in data.DATASETS.items():
+        cited = page.split(facts(data_set))[1].splitlines()[0]
+        addresses = re.findall(r"https://\S+[^\s.,;]", data_set.cite)
+        text = re.sub(r"https://\S+", "", data_set.cite)
+        years = re.findall(r"\b(?:19|20)\d\d\b", text)
+        author = re.match(r"\w+", data_set.cite)[0] if years else ""
+        assert all(word in cited for word in (author, *years, *addresses)), name
+
+
+def test_a_new_set_gets_its_line_after_that_of_the_row_above():
+    page = PAGE.read_text("utf-8")
+    start = page.index("**pacs**. ")
+    end = page.index("**office_home**. ")
+    without = page[:start] + page[end:]
+    assert (
+        with_lines(without)
+        == page[:start]
+        + (f"{facts(data.DATASETS['pacs'])}{data.DATASETS['pacs'].cite}.\n\n")
+        + page[end:]
+    )
+
+
+def test_changed_facts_are_written_and_the_citation_is_kept():
+    page = PAGE.read_text("utf-8")
+    assert with_lines(page.replace("7 classes in 4 styles", "8 classes")) == page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_lines(PAGE.read_text("utf-8")), "utf-8")
