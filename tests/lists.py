@@ -2,6 +2,7 @@
 
     api       docs/api.md: the public names, with the first lines of their docstrings
     contents  tests/contents.json: names and options of algorithms, networks, data sets and flags
+    data      the lines of docs/data.md that describe the data sets
     presets   tests/oracles/presets.json: the names of the presets' runs
 
 Each list is a test's expectation. A name that is gone, or a preset whose run has another name
@@ -12,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 
-from tests import test_api, test_contents, test_presets
+from tests import test_api, test_contents, test_data_page, test_presets
 
 
 def write_api() -> list[str]:
@@ -36,6 +37,15 @@ def write_contents() -> list[str]:
     ]
 
 
+def write_data() -> list[str]:
+    """Write the data sets' lines of docs/data.md; return the paragraphs that are gone."""
+    old_text = test_data_page.PAGE.read_text(encoding="utf-8")
+    text = test_data_page.with_lines(old_text)
+    test_data_page.PAGE.write_text(text, encoding="utf-8")
+    paragraphs = set(text.split("\n\n"))
+    return [f"gone: {old}" for old in old_text.split("\n\n") if old not in paragraphs]
+
+
 def write_presets() -> list[str]:
     """Write tests/oracles/presets.json; return the presets whose runs have another name.
 
@@ -54,6 +64,7 @@ def write_presets() -> list[str]:
 LISTS: Mapping[str, Callable[[], list[str]]] = {
     "api": write_api,
     "contents": write_contents,
+    "data": write_data,
     "presets": write_presets,
 }
 

@@ -1,7 +1,7 @@
 """docs/data.md has a line for every data set, with the facts of its row.
 
-`python -m tests.test_data_page` writes the lines: that of a new set follows the line of the set
-in the row above, with the full citation. Shorter citations, which authors write, are kept.
+`python -m tests.lists data` writes the lines: that of a new set follows the line of the set in
+the row above, with the full citation. Shorter citations, which authors write, are kept.
 """
 
 import pathlib
@@ -41,7 +41,7 @@ def with_lines(page: str) -> str:
 
 def test_every_data_set_has_its_line():
     page = PAGE.read_text("utf-8")
-    assert with_lines(page) == page, "run python -m tests.test_data_page"
+    assert with_lines(page) == page, "run python -m tests.lists data"
     assert {*re.findall(r"^\*\*(\w+)\*\*\. ", page, re.MULTILINE)} == {*data.DATASETS}
     for name, data_set in data.DATASETS.items():
         cited = page.split(facts(data_set))[1].splitlines()[0]
@@ -63,7 +63,3 @@ def test_a_new_set_gets_its_line_after_that_of_the_row_above():
 def test_changed_facts_are_written_and_the_citation_is_kept():
     page = PAGE.read_text("utf-8")
     assert with_lines(page.replace("7 classes in 4 styles", "8 classes")) == page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_lines(PAGE.read_text("utf-8")), "utf-8")
