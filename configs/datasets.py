@@ -258,10 +258,10 @@ def general(c: ml_collections.ConfigDict, arg) -> None:
     if splits and not arg.tests and not arg.shift:
         needed.append("tests=<split>+<split>")
     if needed:
-        others = f" and {len(splits) - 9} others" if len(splits) > 9 else ""
+        ending = f" and {len(splits) - 9} others" if len(splits) > 9 else ""
         raise ValueError(
             f"config argument: data={arg.data} needs {' and '.join(needed)}, of "
-            f"{', '.join(splits[:9])}{others}"
+            f"{', '.join(splits[:9])}{ending}"
         )
     _named_splits(c, arg, {}, size=data_set.options["size"].default)
 
