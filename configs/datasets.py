@@ -335,7 +335,7 @@ def _photographs(
 
 
 class Preset(NamedTuple):
-    """What `data=NAME` does to a config.
+    """The effect of `data=NAME` on a config.
 
     set_entries: the function that changes the config, its first argument, in place; the second
     has the values of all arguments. arguments: names of the arguments that only some data use,
