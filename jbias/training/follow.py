@@ -5,6 +5,7 @@ evals/<step>.jsonl exists. `follow` evaluates these checkpoints.
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import time
@@ -143,7 +144,8 @@ def _evaluate_step(run: setup.OpenRun, step: int) -> None:
             f"checkpoint: {folder / str(step)} cannot be read ({reason}); if it "
             "is damaged, delete it, and this evaluation is never made"
         ) from error
-    run.evaluator.run.update(info["left"])
+    # An evaluation depends on these entries of config.run as the run had them at this step.
+    run.evaluator.run = dataclasses.replace(run.evaluator.run, **info["left"])
     run.monitor.load(info["watch"])
     placed = run.stages[info["stage"]]
     nets = placed.layout.pack(map(resuming.net_only, states))
