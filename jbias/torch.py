@@ -54,8 +54,8 @@ def wrap(
     evaluation mode, stays on its device, and keeps its precision.
     mean, std: per-channel mean and standard deviation for normalisation (images in [0, 1]).
       Default: from `preprocess`; else from the module, such as timm's `pretrained_cfg` or an
-      attribute of evals.described_preprocessing.ATTRIBUTES; else ImageNet's. A measurement prints the source
-      of mean and std, and any difference between arguments and module.
+      attribute of evals.described_preprocessing.ATTRIBUTES; else ImageNet's. A measurement prints
+      the source of mean and std, and any difference between arguments and module.
     preprocess: a description of the preprocessing, such as weights.transforms() of
       torchvision or an image processor of transformers; see evals.described_preprocessing.parse.
     size: side of the images, in pixels; 0: any. name: name of the results' folder; default: the

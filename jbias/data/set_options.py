@@ -69,10 +69,10 @@ def add_columns(source: Source, path: str, *, split: str, whole: Source) -> Sour
     """Return a source with the columns of the file at `path`, the option `columns`.
 
     source: a split or a part of it, named `split`. whole: the whole split. Values have the same
-    indices in every part; the value of an empty cell is "(none)", which is not among the
-    source's `values` if no image of the part has it. Columns that `why_unfit` refuses are left out, with a note.
-    ValueError for a file that is for different images, has a different form, or has the name of
-    a column that the source has or of an entry of batches (`is_reserved`).
+    indices in every part; the value of an empty cell is "(none)", which is not among the source's
+    `values` if no image of the part has it. Columns that `why_unfit` refuses are left out, with a
+    note. ValueError for a file that is for different images, has a different form, or has the name
+    of a column that the source has or of an entry of batches (`is_reserved`).
     """
     where, path = f"data.{source.name}", os.path.expanduser(path)
     table, unfit = _table(where, path, whole)
@@ -290,9 +290,10 @@ _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 def keep(source: Source, path: str, *, split: str, whole: Source) -> Source:
     """Return a source of the images that a file selects, the option `keep`.
 
-    source: a split or a part of it, named `split`. whole: the whole split. path: an .npy file,
-    or text with a number per line. The file has a mask, one 0 or 1 (or False or True) for each image of the
-    whole split, or it has the indices of the images to keep. Order and classes do not change.
+    source: a split or a part of it, named `split`. whole: the whole split. path: an .npy file, or
+    text with a number per line. The file has a mask, one 0 or 1 (or False or True) for each image
+    of the whole split, or it has the indices of the images to keep. Order and classes do not
+    change.
 
     Raises ValueError if the file does not fit the split, or if no image would be left.
     """

@@ -179,8 +179,8 @@ class ProcessGroup:
         """Return the name of the signal for which all processes stop now, or "".
 
         signal_name: the signal that this process has received, or "".
-        step: the current step, never smaller than in earlier calls; None for a call that is not between two
-          steps. With a step, preemption notices that jax receives count as signals.
+        step: the current step, never smaller than in earlier calls; None for a call that is not
+          between two steps. With a step, preemption notices that jax receives count as signals.
         """
         return signal_name
 

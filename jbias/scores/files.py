@@ -1,7 +1,7 @@
 r"""Readers of files of scores: CSV and similar text, Markdown, LaTeX, JSON, Excel, Parquet.
 
-The readers return a grid of unparsed cells, which `jbias.stats.reading.score_layout` interprets. Excel
-and Parquet are read by pandas, CSV by Python's csv, with the line of each row.
+The readers return a grid of unparsed cells, which `jbias.stats.reading.score_layout` interprets.
+Excel and Parquet are read by pandas, CSV by Python's csv, with the line of each row.
 """
 
 import csv

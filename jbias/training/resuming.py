@@ -41,8 +41,9 @@ def restore(
 def resume(run_store: store.RunStore, info: Mapping[str, Any]) -> None:
     """Restore the monitor, the best accuracies and the files of records from a checkpoint.
 
-    Records of the step's evaluation that are lost or damaged are written again. If another process evaluates the step or has evaluated it, the step counts as
-    left to that process, and the monitor is reset.
+    Records of the step's evaluation that are lost or damaged are written again. If another process
+    evaluates the step or has evaluated it, the step counts as left to that process, and the monitor
+    is reset.
 
     info: the checkpoint's `info`, as `save` stores it.
     """

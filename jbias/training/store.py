@@ -47,8 +47,8 @@ class RunStore:
     checkpoints: None if another process trains the run. monitor: metrics of all seeds, a part of
     each checkpoint. check_lock: called before writing; OSError if the workdir is missing or belongs
     to another process. best: highest validation accuracy by member's name in the current stage.
-    evaluation: the latest evaluation in the current stage. left: the latest step whose evaluation is
-    left to another process, or to the next start.
+    evaluation: the latest evaluation in the current stage. left: the latest step whose evaluation
+    is left to another process, or to the next start.
     """
 
     spec: run_spec.RunSpec

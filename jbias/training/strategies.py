@@ -1,4 +1,4 @@
-"""Strategies: ways in which the devices compute the steps of many seeds; `seed_axis` carries them out.
+"""Strategies: how the devices compute the steps of many seeds; `seed_axis` carries them out.
 
 STRATEGIES lists them. With config.run.strategy="auto" the fastest of AUTO_CANDIDATES is
 chosen by `tuning.strategy_choice`.
