@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jbias import build, data, errors, numerals, run_spec
-from jbias.data import base, decoding, sources, splits, tables
+from jbias.data import base, config_sets, decoding, sources, tables
 from jbias.data.forms import listing
 from jbias.runs import workdirs
 from jbias.runtime import console, xla
@@ -81,7 +81,7 @@ def open_source(
     images that are not square.
     """
     try:
-        return splits.open_source(where, options, size)
+        return config_sets.open_source(where, options, size)
     except ValueError as error:
         name, is_missing = (
             options.get("data"),
@@ -163,7 +163,7 @@ def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
 
 def open_or_assume(
     spec: run_spec.RunSpec, assumed: AssumedSize
-) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
+) -> tuple[list[config_sets.TrainSet], list[base.Source], list[str]]:
     """Return a run's training sets per stage, its test sets, and notes on missing sets.
 
     assumed: sizes of missing training sets. A training set of unknown size raises UnknownSize; a
@@ -174,7 +174,9 @@ def open_or_assume(
     train = setup.open_train_sets(spec, functools.partial(open_source, assumed=assumed))
     for _, where, options in setup.test_options(spec.config):
         try:
-            tests.append(splits.open_test_source(where, options, size, open_source))
+            tests.append(
+                config_sets.open_test_source(where, options, size, open_source)
+            )
         except UnknownSize as error:
             omitted.append(f"left out of evaluation: {error}")
     all_sources = [
@@ -202,7 +204,7 @@ class PlanRequest(NamedTuple):
     spec: run_spec.RunSpec
     target: targets.Target
     devices: Sequence[jax.Device]  # All devices of the target.
-    train: Sequence[splits.TrainSet]  # One per stage.
+    train: Sequence[config_sets.TrainSet]  # One per stage.
     tests: Sequence[base.Source]
     log: Callable[[str], None]  # Receives lines about the progress.
 

@@ -185,7 +185,7 @@ def plan_runs(
     from etils import epath
 
     from jbias import run_spec
-    from jbias.data import shifts, splits
+    from jbias.data import config_sets, shifts
     from jbias.training import setup
 
     runs, infeasible, recipes_by_name = [], [], {}
@@ -205,7 +205,7 @@ def plan_runs(
             setup.check_names(run_spec.RunSpec.from_config(config))
             options = jc.to_dict(config)["train"]
             shift = options.pop("shift")
-            train_set = splits.train_set("config.train", options, config.size)
+            train_set = config_sets.train_set("config.train", options, config.size)
             source = train_set.sources[0]  # Without the shift: the set to divide.
             folder = epath.Path(args.workdir) / name / attribute
             for level in _levels(source, args.levels, attribute):

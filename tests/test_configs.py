@@ -13,7 +13,7 @@ from jbias import build, models, run_spec
 from jbias import config as jc
 from jbias.algos import base
 from jbias.configs import erm
-from jbias.data import loader, splits
+from jbias.data import config_sets, loader
 from jbias.runtime import mesh
 from jbias.training import input_plan, optim, prng, setup, stages
 from tests import cases
@@ -285,7 +285,7 @@ def test_the_page_of_configs_describes_the_presets():
         )
         assert c.eval_every == every, word
         test_sources = (
-            splits.open_test_source(f"config.tests.{name}", test.to_dict(), c.size)
+            config_sets.open_test_source(f"config.tests.{name}", test.to_dict(), c.size)
             for name, test in c.tests.items()
         )
         assert {len(source) for source in test_sources} == {int(tested)}, word

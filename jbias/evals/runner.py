@@ -25,7 +25,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import errors, extensions
-from jbias.data import loader, splits
+from jbias.data import config_sets, loader
 from jbias.evals import (
     decision_files,
     inference,
@@ -284,7 +284,8 @@ class NetworkEvaluation:
         """
         old_suite, config = stored.get("suite", {}), self.suite.config
         data = {
-            name: splits.describe(source) for name, source in self.suite.sources.items()
+            name: config_sets.describe(source)
+            for name, source in self.suite.sources.items()
         }
         used_names = {measure.name for measure in self.suite.measures}
         measures = {
@@ -373,7 +374,7 @@ class NetworkEvaluation:
         dataset["preprocessing"] = source.preprocessing
         if "measures" in set_options:
             dataset["measures"] = source.measures
-        description["dataset"] = dataset | splits.class_map_options(set_options)
+        description["dataset"] = dataset | config_sets.class_map_options(set_options)
         return description
 
     def describe_train_difference(self) -> str:

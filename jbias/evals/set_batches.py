@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Int, Shaped, UInt8
 
 from jbias import data, errors
-from jbias.data import base, labels, loader, splits, tables
+from jbias.data import base, config_sets, labels, loader, tables
 from jbias.evals import inference, networks, suites
 from jbias.evals.activations import inside
 from jbias.measures import counting, cue_conflict
@@ -85,7 +85,7 @@ def prepare(
     answers = tuple(network.about.get("answers", {}).items())
     space = labels.LabelSpace(network.classes, network.space, answers)
     maps = {
-        aggregate: splits.class_map(where, options, source, space, aggregate)
+        aggregate: config_sets.class_map(where, options, source, space, aggregate)
         for aggregate in aggregates
     }
     first_map = next(iter(maps.values()))
@@ -94,7 +94,7 @@ def prepare(
     if not is_answerable.any():
         raise base.Mismatch(f"{where}: no image has a class of the network's")
     index = np.flatnonzero(label >= 0 if keep_unanswerable else is_answerable)
-    test = splits.test_set(
+    test = config_sets.test_set(
         dataset,
         source,
         first_map,

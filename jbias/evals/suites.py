@@ -35,7 +35,7 @@ from jaxtyping import Int, UInt8
 
 from jbias import build, errors, evals, extensions
 from jbias import config as jc
-from jbias.data import base, labels, loader, splits
+from jbias.data import base, config_sets, labels, loader
 from jbias.evals import inference, registry
 from jbias.evals.activations import inside
 from jbias.measures import counting
@@ -496,7 +496,7 @@ def _open_sets(
             continue
         where = f"suite.sets.{name}"
         try:
-            sources[name] = splits.open_test_source(where, options, config["size"])
+            sources[name] = config_sets.open_test_source(where, options, config["size"])
         except ValueError as error:
             cause = error if isinstance(error, base.Missing) else error.__cause__
             if not isinstance(cause, base.Missing):

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jbias import evals, run_spec
-from jbias.data import loader, splits
+from jbias.data import config_sets, loader
 from jbias.evals import inference
 from jbias.measures import cue_conflict
 from jbias.runs import record_store, results
@@ -45,7 +45,7 @@ class Evaluator:
     def __init__(
         self,
         spec: run_spec.RunSpec,
-        tests: Sequence[splits.TestSet],
+        tests: Sequence[config_sets.TestSet],
         *,
         devices: jax.sharding.Mesh,
         group: teams.ProcessGroup,
@@ -138,7 +138,7 @@ class Evaluator:
         is_complete = all(len(of_set) == num_members for of_set in decided.values())
         return decided if is_complete else None
 
-    def _decision_rule(self, test: splits.TestSet) -> inference.DecisionRule:
+    def _decision_rule(self, test: config_sets.TestSet) -> inference.DecisionRule:
         """Return the rule that turns logits into decisions about a data set.
 
         The rule has labels only if decisions are stored (config.run.decisions) or shape bias is
@@ -338,7 +338,7 @@ def _refusing_full_memory(step: int) -> Iterator[None]:
         ) from error
 
 
-def _decisions(prediction: Any, test: splits.TestSet) -> evals.Decisions:
+def _decisions(prediction: Any, test: config_sets.TestSet) -> evals.Decisions:
     """Return one seed's decisions about a data set, with the set's columns.
 
     prediction: an array of classes, or `inference.ScoredDecisions`, whose probabilities and

@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 
 from jbias import build, errors, run_spec
 from jbias.algos import groups
-from jbias.data import base, decoding, loader, splits
+from jbias.data import base, config_sets, decoding, loader
 from jbias.data import sources as data_sources
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, samplers
@@ -74,7 +74,7 @@ class _Places(NamedTuple):
 
 
 def plan_stages(
-    stages: Sequence[run_spec.StageSpec], train_sets: Sequence[splits.TrainSet]
+    stages: Sequence[run_spec.StageSpec], train_sets: Sequence[config_sets.TrainSet]
 ) -> list[dict[str, InputPlan]]:
     """Return the plans of each stage by name: "train", and "other" for a second set.
 
@@ -87,7 +87,7 @@ def plan_stages(
 
 
 def _plan_stage(
-    stage: run_spec.StageSpec, train_set: splits.TrainSet
+    stage: run_spec.StageSpec, train_set: config_sets.TrainSet
 ) -> dict[str, InputPlan]:
     """Return a stage's plans by name: "train", and "other" if it has a second set.
 
@@ -106,7 +106,7 @@ def _plan_stage(
             options,
             inputs=config["inputs"],
             sources={name: x for name, x in named.items() if name != other_name},
-            columns=splits.join_columns(train_set.sources),
+            columns=config_sets.join_columns(train_set.sources),
             name=f"order{suffix}",
         )
     }

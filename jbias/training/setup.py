@@ -11,7 +11,7 @@ from etils import epath
 
 from jbias import build, data, errors, evals, extensions, run_spec, seals
 from jbias import config as jc
-from jbias.data import base, labels, loader, splits
+from jbias.data import base, config_sets, labels, loader
 from jbias.models import trained
 from jbias.runs import checkpoints, costs, loggers, record_store, results, workdirs
 from jbias.runtime import cuda_graphs, files, mesh, messages, xla
@@ -90,22 +90,25 @@ def _check_set(where: str, options: Mapping[str, Any], run_code: bool) -> None:
 class OpenedSets(NamedTuple):
     """The data sets of a run."""
 
-    train: list[splits.TrainSet]  # One per stage.
+    train: list[config_sets.TrainSet]  # One per stage.
     sources: dict[str, base.Source]  # All training sources, by name.
     tests: dict[str, base.Source]  # The sets to evaluate on, by name.
     class_maps: dict[str, labels.ClassMap]  # From a network's classes to a test set's.
 
 
 def open_train_sets(
-    spec: run_spec.RunSpec, open_set: Callable[..., base.Source] = splits.open_source
-) -> list[splits.TrainSet]:
+    spec: run_spec.RunSpec,
+    open_set: Callable[..., base.Source] = config_sets.open_source,
+) -> list[config_sets.TrainSet]:
     """Return the training set of each stage; ValueError if a set cannot be opened.
 
-    open_set: opens one data set, with the arguments of `splits.open_source`.
+    open_set: opens one data set, with the arguments of `config_sets.open_source`.
     """
     size = spec.config["size"]
     return [
-        splits.train_set(f"{stage.where}.train", stage.config["train"], size, open_set)
+        config_sets.train_set(
+            f"{stage.where}.train", stage.config["train"], size, open_set
+        )
         for stage in spec.stages
     ]
 
@@ -127,8 +130,8 @@ def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
     """
     config, train_sets, tests, class_maps = spec.config, open_train_sets(spec), {}, {}
     for name, where, options in test_options(config):
-        tests[name] = splits.open_test_source(where, options, config["size"])
-        class_maps[name] = splits.class_map(
+        tests[name] = config_sets.open_test_source(where, options, config["size"])
+        class_maps[name] = config_sets.class_map(
             where,
             options,
             test=tests[name],
@@ -219,7 +222,7 @@ def open_run(
         source = sources[name]
         say(f"{name}: {len(source)} images of {source.name}, {description}")
     tests = [
-        splits.test_set(name, test, sets.class_maps[name], images.get(name), say)
+        config_sets.test_set(name, test, sets.class_maps[name], images.get(name), say)
         for name, test in sets.tests.items()
     ]
     provenance_entries = {
@@ -431,11 +434,11 @@ def _with_norms_as_begun(
 
 
 def _describe_data(
-    sets: OpenedSets, streamed: Mapping[str, str], tests: Iterable[splits.TestSet]
+    sets: OpenedSets, streamed: Mapping[str, str], tests: Iterable[config_sets.TestSet]
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of provenance.json about each data set, by name of the set.
 
-    An entry is the result of `splits.describe`; "preprocessing" is replaced for a streamed set.
+    An entry is the result of `config_sets.describe`; "preprocessing" is replaced for a streamed set.
     Entries of `tests` also have "scored" (number of images), "decision" (description of the class
     map) and, if the class map has a digest, "answers" (this digest).
 
@@ -443,7 +446,7 @@ def _describe_data(
     sets to evaluate on.
     """
     all_sets = {**sets.sources, **sets.tests}
-    entries = {name: splits.describe(source) for name, source in all_sets.items()}
+    entries = {name: config_sets.describe(source) for name, source in all_sets.items()}
     for name, description in streamed.items():
         entries[name]["preprocessing"] = description
     for test in tests:

@@ -8,7 +8,7 @@ import pytest
 
 from jbias import data, train
 from jbias.configs import erm
-from jbias.data import splits
+from jbias.data import config_sets
 from jbias.data.sets import colored_mnist
 from jbias.runs import results, selection
 from tests import cases
@@ -289,13 +289,13 @@ def test_parts_and_unpublished_files(root):
 
 def test_columns_reach_the_batch(root):
     entry = dict(data="colored_mnist", split="train_0", root=root)
-    single = splits.train_set("config.train", entry, 14)
-    columns = splits.join_columns(single.sources)
+    single = config_sets.train_set("config.train", entry, 14)
+    columns = config_sets.join_columns(single.sources)
     assert set(columns) == {"label", "attribute", "digit", "domain"}
-    pair = splits.train_set(
+    pair = config_sets.train_set(
         "config.train", dict(entry, also=[dict(entry, split="train_1")]), 14
     )
-    domains = splits.join_columns(pair.sources)["domain"]
+    domains = config_sets.join_columns(pair.sources)["domain"]
     assert np.bincount(domains).tolist() == [2500, 2500]
 
 
@@ -334,7 +334,9 @@ def test_the_preset_trains_on_one_correlation_and_tests_on_others(root):
     assert (c.model.name, c.size, c.train.split) == ("cnn", 14, "train[:90%]")
 
     def agreement(entry):
-        columns = splits.open_test_source("config", entry.to_dict(), c.size).columns
+        columns = config_sets.open_test_source(
+            "config", entry.to_dict(), c.size
+        ).columns
         return columns["label"] == columns["attribute"]
 
     assert is_near(agreement(c.valid), 0.85)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, prepare
-from jbias.data import loader, set_options, splits
+from jbias.data import config_sets, loader, set_options
 from tests import cases, forms
 
 COUNTS = {"photo/cat": 6, "photo/dog": 8}
@@ -51,7 +51,7 @@ def test_the_note_has_the_count_and_the_list(root, listed):
         "2 damaged images of 14 left out, by the list damaged.json ("
     )
     assert source.fingerprint != undamaged.fingerprint
-    assert splits.describe(source)["note"] == source.note
+    assert config_sets.describe(source)["note"] == source.note
     assert load(root, skip=listed).fingerprint == source.fingerprint
 
 
@@ -63,7 +63,7 @@ def test_parts_of_a_split_do_not_change_with_skip(root, listed):
 
 def test_a_config_s_entry_may_skip(root, listed):
     entry = dict(data="folder", split="photo", root=str(root), skip=listed, batch=4)
-    (source,) = splits.train_set("config.train", entry, 8).sources
+    (source,) = config_sets.train_set("config.train", entry, 8).sources
     assert len(source) == 12
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jbias import data, train
 from jbias.configs import datasets, erm
-from jbias.data import splits, tables
+from jbias.data import config_sets, tables
 from jbias.data.sets import kinds
 from jbias.runs import results
 from tests import cases
@@ -30,7 +30,7 @@ def test_the_splits_are_those_that_the_user_named(office_home):
     assert config.size == 224
     entries = {"train": config.train, "valid": config.valid, **config.tests}
     sources = {
-        name: splits.open_source(
+        name: config_sets.open_source(
             name,
             {k: entry[k] for k in ("data", "split", "root")},
             config.size,

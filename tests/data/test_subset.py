@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import loader, splits
+from jbias.data import config_sets, loader
 
 COUNTS = {"photo/cat": 10, "photo/dog": 10, "photo/eel": 10}
 
@@ -129,7 +129,7 @@ def test_bad_options_are_refused(root, tmp_path, options, message):
 
 def test_configs_may_have_these_options(root):
     options = dict(data="folder", root=str(root), split="photo", drop="dog", batch=4)
-    train_set = splits.train_set("config.train", options, 8)
+    train_set = config_sets.train_set("config.train", options, 8)
     assert train_set.sources[0].classes == ("cat", "eel")
 
 

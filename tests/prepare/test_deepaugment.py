@@ -9,7 +9,7 @@ from PIL import Image
 
 from jbias import data, prepare
 from jbias.augment import deepaugment
-from jbias.data import loader, splits
+from jbias.data import config_sets, loader
 from jbias.models import cae, edsr, weight_files
 from jbias.prepare import autoencoder
 from jbias.training import prng, samplers
@@ -258,9 +258,9 @@ def training(folders):
         dict(data="folder", root=str(root), split="valid") for root in folders.values()
     )
     config = dict(data="shapes", split="valid", n=N, also=also)
-    train = splits.train_set("config.train", config, SIZE)
+    train = config_sets.train_set("config.train", config, SIZE)
     images = [loader.decode_all(source, workers=1) for source in train.sources]
-    return train, np.concatenate(images), splits.join_columns(train.sources)
+    return train, np.concatenate(images), config_sets.join_columns(train.sources)
 
 
 def test_the_augmented_half_of_a_batch_differs_from_the_clean_half(filled_folders):

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from jbias import run_spec, train
-from jbias.data import loader, sources, splits
+from jbias.data import config_sets, loader, sources
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, input_plan, samplers, setup, stages
 from tests import cases, smoke_runs
@@ -142,7 +142,7 @@ def test_the_host_crops_the_original_image(photos):
     c.inputs = (dict(name="random_resized_crop", area=(1.0, 1.0), aspect=(1.0, 1.0)),)
     built = stage(c)
     (batch,) = batches(built, 0, 3, 4)
-    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    source = config_sets.train_set("config.train", c.train.to_dict(), c.size).sources[0]
     for row, number in enumerate(batch["index"]):
         with Image.open(pathlib.Path(photos) / "train" / source.files[number]) as image:
             side = min(image.size)
@@ -363,7 +363,7 @@ def test_the_steps_before_a_damaged_image_are_saved(photos, tmp_path, cut):
     built = stage(c)
     early = [b["index"] for s in (0, 1) for b in batches(built, s, 0, 2)]
     late = min(set(range(69)) - set(np.concatenate(early).tolist()))
-    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    source = config_sets.train_set("config.train", c.train.to_dict(), c.size).sources[0]
     bad = root / "train" / source.files[late]
     bad.write_bytes(bad.read_bytes()[:200])
     with pytest.raises(ValueError, match=bad.name):

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from jbias.data import splits
+from jbias.data import config_sets
 from tests.runtime import test_processes
 from tests.test_resume import saved
 from tests.training import test_input_plan
@@ -108,7 +108,7 @@ def late_file_of_process_1(c) -> str:
     """Return a file that only process 1 reads, after at least two steps."""
     stage = test_input_plan.stage(c)
     order, crops_on_host = stage.order, c.train.crop == "host"
-    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    source = config_sets.train_set("config.train", c.train.to_dict(), c.size).sources[0]
     if crops_on_host:
         batches = [order.index(SEED, step) for step in range(STEPS)]
         half = BATCH // 2

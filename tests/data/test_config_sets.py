@@ -9,7 +9,7 @@ import pytest
 
 from jbias import train
 from jbias.configs import common, datasets
-from jbias.data import loader, sources, splits
+from jbias.data import config_sets, loader, sources
 from jbias.data.embedded import shapes
 from jbias.evals import decision_files
 from tests import cases, smoke_runs
@@ -31,15 +31,17 @@ def grey(tmp_path_factory):
 
 def test_every_source_of_a_training_set_has_a_name():
     """Also of a training set with more than a hundred sources."""
-    named = splits.TrainSet(tuple(range(103)), other=103).named(2)
+    named = config_sets.TrainSet(tuple(range(103)), other=103).named(2)
     assert list(named.values()) == list(range(104))
     names = ["train/2", *(f"train/2/also/{i}" for i in range(102)), "train/2/other"]
     assert list(named) == names
 
 
 def test_sources_are_matched_by_the_names_of_their_classes(grey):
-    open_sources = splits.train_set("config.train", {**SHAPES, "also": (grey,)}, 32)
-    columns = splits.join_columns(open_sources.sources)
+    open_sources = config_sets.train_set(
+        "config.train", {**SHAPES, "also": (grey,)}, 32
+    )
+    columns = config_sets.join_columns(open_sources.sources)
     assert columns["domain"].tolist() == [0] * 32 + [1] * 30
     names = open_sources.sources[0].classes
     assert {names[i] for i in columns["label"][32:]} == {"star", "heart", "plus"}
@@ -69,7 +71,7 @@ def test_columns_of_several_sources_mean_the_same():
             (("dog", "cat"), ("blue", "green"), {}),
         )
     )
-    joined = splits.join_columns([first, second])
+    joined = config_sets.join_columns([first, second])
     assert joined["label"].tolist() == [0, 1, 1, 0]
     assert joined["texture"].tolist() == [1, 0, 0, 1]
     assert joined["attribute"].tolist() == [0, 1, 2, 0]  # green, red, blue
@@ -79,7 +81,7 @@ def test_columns_of_several_sources_mean_the_same():
 def test_a_class_that_the_first_lacks_is_refused(grey):
     options = {**grey, "also": (SHAPES,)}
     with pytest.raises(ValueError, match=r"^config.train.also\[0\]: .*must have every"):
-        splits.train_set("config.train", options, 32)
+        config_sets.train_set("config.train", options, 32)
 
 
 def test_halves_come_from_their_own_files(grey):
@@ -150,13 +152,13 @@ def test_a_set_that_is_trained_on_is_not_tested_on(tmp_path, grey):
 def answer_set(test, train, **options):
     """Return a test set as a network sees it, and the messages about it."""
     messages = []
-    rule = splits.class_map("config.tests.here", options, test, train, "mean_prob")
+    rule = config_sets.class_map("config.tests.here", options, test, train, "mean_prob")
     images = np.zeros((len(test), 32, 32, 3), np.uint8)
-    return splits.test_set("here", test, rule, images, messages.append), messages
+    return config_sets.test_set("here", test, rule, images, messages.append), messages
 
 
 def open_sources(*entries):
-    return [splits.open_source("here", entry, 32) for entry in entries]
+    return [config_sets.open_source("here", entry, 32) for entry in entries]
 
 
 def test_a_set_chooses_among_all_classes_or_its_own(grey):
@@ -285,17 +287,19 @@ def test_a_config_tests_on_corruptions(tmp_path):
     for name in ("fog", "labels"):
         array = np.zeros((50, 32, 32, 3) if name == "fog" else 50, np.uint8)
         np.save(tmp_path / f"{name}.npy", array)
-    open_sources = splits.open_test_source("config.tests.fog-3", c.tests["fog-3"], 32)
+    open_sources = config_sets.open_test_source(
+        "config.tests.fog-3", c.tests["fog-3"], 32
+    )
     assert open_sources.name == "cifar10_c/fog/3" and len(open_sources) == 10
 
 
 def test_sets_in_memory_are_not_read_from_files(grey):
     """The rule holds even without any memory for decoded sets."""
     test_sets = {
-        "edge": splits.open_test_source(
+        "edge": config_sets.open_test_source(
             "edge", dict(data="shapes", split="edge", n=16), 32
         ),
-        "grey": splits.open_test_source("grey", grey, 32),
+        "grey": config_sets.open_test_source("grey", grey, 32),
     }
     messages = []
     images = loader.load_into_memory({}, test_sets, messages.append, gib=0, threads=1)
