@@ -50,7 +50,11 @@ def test_a_run_trains_and_is_tested_on_the_named_splits(office_home, tmp_path):
     text = f"data=office_home,root={office_home},train=art,tests=clipart"
     config = erm.get_config(f"{text},smoke,seeds=1,size=32,model=cnn")
     assert train.run(config, tmp_path / "run")
-    assert {*results.read([tmp_path / "run"])["dataset"]} == {"valid", "clipart"}
+    assert {*results.read([tmp_path / "run"])["dataset"]} == {
+        "train",
+        "valid",
+        "clipart",
+    }
 
 
 NEW = kinds.FileSet(
