@@ -45,6 +45,8 @@ class Row(NamedTuple):
       has them: `side` of the images in pixels; `measures`, names in jbias.evals.MEASURES;
       `dataset`, the name of the split; `files`, the names of its files; `classes`, the decision
       classes.
+    needs_probabilities: for counting.Counting, whether decided classes are not enough; the value
+      of `graded` of the measure that the maker returns.
     section: the section of the page of measured networks; None: the page does not show it.
     headlines: the metrics in the summary; (): all.
     summarize: numbers -> the summary, instead of `headlines`.
@@ -55,6 +57,12 @@ class Row(NamedTuple):
     section: Section | None = None
     headlines: tuple[str, ...] = ()
     summarize: Callable[[Sequence[Number]], str] | None = None
+    needs_probabilities: bool = False
+
+    @property
+    def needs_classes_only(self) -> bool:
+        """True for a measure of decided classes, which a table of decisions has."""
+        return self.kind is counting.Counting and not self.needs_probabilities
 
     def load(self) -> Callable:
         """Return the maker, and import its module."""
@@ -240,6 +248,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
             "jbias.measures.calibration:make",
             Section("calibration", "Calibration"),
             headlines=("ece", "nll"),
+            needs_probabilities=True,
         ),
         "classes": Row(
             counting.Counting,

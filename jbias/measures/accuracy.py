@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias import errors
-from jbias.measures import counting, decisions
+from jbias.measures import counting, cue_conflict, decisions
 
 Column = Int[np.ndarray, "n"]  # One entry per image.
 
@@ -162,7 +162,7 @@ def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
     as in training.
     """
     label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
-    is_conflict = (label >= 0) & (other >= 0) & (label != other)
+    is_conflict = cue_conflict.find_conflicts(label, other)
     if not is_conflict.any():
         return []
     follows = decided.prediction == other

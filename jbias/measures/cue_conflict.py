@@ -68,7 +68,7 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
         shapes,
         name="decisions, shape and texture",
     )
-    conflict = _conflict(shape, texture)
+    conflict = find_conflicts(shape, texture)
     n_shape = int((conflict & (decided == shape)).sum())
     n_texture = int((conflict & (decided == texture)).sum())
     either = n_shape + n_texture
@@ -83,7 +83,7 @@ def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, Sha
     """
     answer, shape, texture = map(np.asarray, (answer, shape, texture))
     biases = {}
-    for class_id in np.unique(shape[_conflict(shape, texture)]):
+    for class_id in np.unique(shape[find_conflicts(shape, texture)]):
         rows = shape == class_id
         biases[int(class_id)] = shape_bias(answer[rows], shape[rows], texture[rows])
     return biases
@@ -172,7 +172,7 @@ def measure(decided: decisions.Decisions) -> decisions.Numbers:
 
     ValueError without a column "texture".
     """
-    answer, shape, texture = cues = _cues(decided)
+    answer, shape, texture = cues = answer_and_cues(decided)
     overall = _to_number(shape_bias(answer, shape, texture))
     return [overall, *_absolute_numbers(decided, cues)]
 
@@ -220,7 +220,7 @@ def numbers(
     accuracy_shape, accuracy_texture: accuracy with this cue as the label, over all images,
       including images whose cues agree and images of classes that the network lacks.
     """
-    answer, shape, texture = cues = _cues(decided)
+    answer, shape, texture = cues = answer_and_cues(decided)
     n = len(answer)
     overall = shape_bias(answer, shape, texture)
     yield _to_number(overall)
@@ -243,11 +243,11 @@ def _absolute_numbers(
 ) -> Iterator[decisions.Number]:
     """Yield fraction_neither and, if `decided` has the columns of ranks, mrr_...; see `numbers`.
 
-    cues: result of `_cues`.
+    cues: result of `answer_and_cues`.
     """
     answer, shape, texture = cues
     overall = shape_bias(answer, shape, texture)
-    is_conflict = _conflict(shape, texture)
+    is_conflict = find_conflicts(shape, texture)
     num_conflicts = int(is_conflict.sum())
     num_neither = num_conflicts - overall.n_shape - overall.n_texture
     yield decisions.share("fraction_neither", num_neither, num_conflicts)
@@ -270,7 +270,7 @@ def _to_number(bias: ShapeBias, condition: str = "") -> decisions.Number:
     return decisions.share("shape_bias", bias.n_shape, either, condition)
 
 
-def _cues(decided: decisions.Decisions) -> tuple[Classes, Classes, Classes]:
+def answer_and_cues(decided: decisions.Decisions) -> tuple[Classes, Classes, Classes]:
     """Return the class ids (decided, shape, texture) of each image.
 
     ValueError without a column "texture".
@@ -299,6 +299,6 @@ def _class_ids(*cues: Names) -> list[Classes]:
     return [np.array([ids.get(x, -1) for x in array.flat], int) for array in arrays]
 
 
-def _conflict(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:
+def find_conflicts(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:
     """Return True for each image whose cues have different classes; False if one is unknown."""
     return (shape != texture) & (shape >= 0) & (texture >= 0)

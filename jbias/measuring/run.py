@@ -21,6 +21,7 @@ from jbias.evals import (
     model_inputs,
     networks,
     predictors,
+    registry,
     runner,
     suites,
 )
@@ -29,8 +30,6 @@ from jbias.runtime import console, messages, signals, xla
 
 # Default sizes of images, in pixels.
 _SIZE, _SIZE_OF_SHAPES = 224, 32
-# Measures that need only decisions, as tables of decisions have.
-_OF_DECISIONS = ("accuracy", "classes", "shape_bias", "human")
 
 
 class Request(NamedTuple):
@@ -256,7 +255,7 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
             call.say(f"not measured: {lacking[-1]}")
     config = _changed(plan.config, inputs, request.changes)
     if opened.decisions:
-        only = only or [name for name in _OF_DECISIONS if name in config["measures"]]
+        only = only or _measures_of_classes(config["measures"])
     suite = suites.open_suite(config, call.say, only=only)
     has_own_preprocessing = predictor is not None and predictor.images == "files"
     if not (opened.decisions or has_own_preprocessing):
@@ -285,6 +284,19 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
     if plan.missing and not only:
         call.say(f"not measured: {'; '.join(plan.missing)}")
     return measurements
+
+
+def _measures_of_classes(measures: Mapping[str, Mapping]) -> list[str]:
+    """Return the names of the measures that need decided classes only, as tables of decisions have.
+
+    measures: options by name, as in a suite.
+    """
+    names = []
+    for name, options in measures.items():
+        row = registry.PROBES.get(options.get("probe", name))
+        if row is not None and row.needs_classes_only:
+            names.append(name)
+    return names
 
 
 def _with_decisions(

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from jbias import errors
 from jbias.augment import adversarial
 from jbias.measures import decisions
-from jbias.stimuli import occlusion, shown
+from jbias.stimuli import random_draws, shown
 
 EPS, STEPS, STEP_SIZE = 0.5 / 255, 40, 2 / 255
 
@@ -152,7 +152,7 @@ def _make_probe(
         """
         if not random_start:
             return rows.image
-        keys = occlusion.image_keys(seed, params["restart"], rows.index)
+        keys = random_draws.image_keys(seed, params["restart"], rows.index)
         return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
 
     def move(

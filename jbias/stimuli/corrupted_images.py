@@ -23,7 +23,7 @@ from jbias.augment import corrupt
 from jbias.data import corruptions as published
 from jbias.data.corruptions import device_filters
 from jbias.measures import corruption_error
-from jbias.stimuli import occlusion, shown
+from jbias.stimuli import random_draws, shown
 
 FAMILIES = {"imagenet_c": published.CORRUPTIONS, "imagenet_c_bar": published.BAR}
 
@@ -78,7 +78,7 @@ def make(
         for array in jax.tree.leaves(arrays):
             on_device.setdefault(id(array), (array, jnp.asarray(array)))
         settings = jax.tree.map(lambda array: on_device[id(array)][1], arrays)
-        salt = occlusion.salt(condition)
+        salt = random_draws.salt(condition)
         conditions[condition] = {"salt": salt, "settings": settings}
 
     tables = device_filters.jpeg(85) if stored else None
@@ -89,7 +89,7 @@ def make(
         params: "salt" of the random draws, and "settings", the arrays of one severity. Other
         arguments: see the enclosing function.
         """
-        keys = occlusion.image_keys(seed, params["salt"], rows.index)
+        keys = random_draws.image_keys(seed, params["salt"], rows.index)
         corrupted = corrupt.corrupt_batch(
             rows.image,
             keys,

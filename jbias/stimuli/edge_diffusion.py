@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias import errors
 from jbias.measures import cue_decomposition
-from jbias.stimuli import occlusion, shown
+from jbias.stimuli import random_draws, shown
 
 STEPS, POINTS = 512, 64  # The smallest published values.
 _TIME_STEP = 0.2
@@ -44,7 +44,7 @@ def make(
         "cue_decomposition", "at least 1", points=points, draws=draws
     )
     names = ("", cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
-    salt = occlusion.salt(f"cells {points}")
+    salt = random_draws.salt(f"cells {points}")
 
     def show(rows: shown.Rows, steps: Int[Array, ""], kind: str) -> shown.Images:
         """Return the images of the condition `kind`: diffused, with shuffled cells, or unchanged.
@@ -54,7 +54,7 @@ def make(
         if kind == cue_decomposition.DIFFUSED:
             return diffuse(rows.image, steps)
         if kind == cue_decomposition.SHUFFLED:
-            keys = occlusion.image_keys(seed, salt, rows.index)
+            keys = random_draws.image_keys(seed, salt, rows.index)
             return jax.lax.map(
                 lambda image_and_key: shuffle_cells(
                     image_and_key[0], image_and_key[1], points=points

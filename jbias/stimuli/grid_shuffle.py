@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import errors
 from jbias.measures import interference
-from jbias.stimuli import occlusion, shown
+from jbias.stimuli import random_draws, shown, tiles
 
 GRIDS = (2, 4, 8)
 
@@ -41,10 +40,10 @@ def make(
     must = "be whole numbers of at least 2, each once"
     errors.check(are_grids, "grid_shuffle", must, grids, name="grids")
     by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
-    conditions = {name: occlusion.salt(name) for name in by_name}
+    conditions = {name: random_draws.salt(name) for name in by_name}
 
     def show(rows: shown.Rows, salt: Any, g: int) -> shown.Images:
-        keys = occlusion.image_keys(seed, salt, rows.index)
+        keys = random_draws.image_keys(seed, salt, rows.index)
         return jax.vmap(functools.partial(shuffle, g=g))(rows.image, keys)
 
     numbers = functools.partial(interference.numbers, classes=len(classes))
@@ -59,22 +58,6 @@ def shuffle(
     The original order is possible. Tiles have floor(h / g) by floor(w / g) pixels; pixels
     outside of tiles are black. ValueError if a tile has no pixel.
     """
-    return image if g == 1 else arrange(image, jax.random.permutation(key, g * g), g=g)
-
-
-def arrange(
-    image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
-) -> Float[Array, "h w c"]:
-    """Return an image of g by g tiles, whose position i (row by row) shows tile order[i].
-
-    Tiles have floor(h / g) by floor(w / g) pixels; pixels outside of tiles are black.
-    ValueError if a tile has no pixel.
-    """
-    h, w = (side // g for side in image.shape[:2])
-    must = f"have {g} pixels a side or more, for {g} by {g} tiles"
-    errors.check(h * w > 0, "grid_shuffle", must, image.shape[:2], name="images")
-    tiles = image[: g * h, : g * w].reshape(g, h, g, w, -1).swapaxes(1, 2)
-    tiles = tiles.reshape(g * g, h, w, -1)[order]
-    inside = tiles.reshape(g, g, h, w, -1).swapaxes(1, 2).reshape(g * h, g * w, -1)
-    remainders = [(0, side - used) for side, used in zip(image.shape, inside.shape)]
-    return jnp.pad(inside, remainders)
+    if g == 1:
+        return image
+    return tiles.arrange(image, jax.random.permutation(key, g * g), g=g)

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jbias import errors
 from jbias.augment import cutmix, fmix, geometric, mixup
 from jbias.measures import decisions
-from jbias.stimuli import occlusion, shown
+from jbias.stimuli import occlusion, random_draws, shown
 
 METHODS = ("mixup", "cutmix", "fmix")
 SHARED = "by share"  # Ending of the conditions that MixDiversity is computed from.
@@ -107,7 +107,7 @@ def make(
             weight = jnp.where(is_first, mask[0], 1 - mask[0])
             return weight * image + (1 - weight) * partner
 
-        keys = occlusion.image_keys(seed, params["salt"], rows.index)
+        keys = random_draws.image_keys(seed, params["salt"], rows.index)
         return jax.vmap(mix)(rows.image, keys)
 
     return shown.Stimuli(
@@ -135,7 +135,7 @@ class _Conditions(Mapping):
         if name not in self._names:
             raise KeyError(f"{name!r}; known: {', '.join(self._names)}")
         return {
-            "salt": occlusion.salt(_method(name)),
+            "salt": random_draws.salt(_method(name)),
             "by_share": np.bool_(name.endswith(SHARED)),
             "others": occlusion.images_on_device(self._others),
         }

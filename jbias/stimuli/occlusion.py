@@ -26,7 +26,6 @@ fill (Table 3 of the paper).
 
 import functools
 import math
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -38,27 +37,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt8
 from jbias import errors
 from jbias.augment import cutmix, fmix
 from jbias.measures import interference
-from jbias.stimuli import grad_cam, shown
+from jbias.stimuli import grad_cam, random_draws, shown
 
 FILLS = ("black", "mean", "other")
 Number = Shaped[Array, ""]
 Mask = Bool[Array, "*b h w"]
 Fill = Float[Array, "#b #h #w 3"]  # Pixels that replace hidden ones.
 MEAN = (0.485, 0.456, 0.406)  # Of ImageNet's training images.
-
-
-def salt(purpose: str) -> np.uint32:
-    """Return a hash of a text, by which `image_keys` separates random draws for each purpose."""
-    return np.uint32(zlib.crc32(purpose.encode()))
-
-
-def image_keys(seed: int, salt: Int[Array, ""], index: Int[Array, "b"]) -> PRNGKeyArray:
-    """Return a random key for each image, from its number in the set, the salt and the seed.
-
-    salt: result of the function `salt`. index: indices of the images in their set.
-    """
-    key = jax.random.fold_in(jax.random.key(seed), salt)
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, index)
 
 
 def rectangle_mask(
@@ -234,7 +219,7 @@ def make(
         params: a result of `_params`. make_masks: one key per image -> masks, True at hidden
         pixels. `fill`: see the enclosing function.
         """
-        keys = image_keys(seed, params["salt"], rows.index)
+        keys = random_draws.image_keys(seed, params["salt"], rows.index)
         mask_keys, fill_keys = jax.vmap(lambda key: jax.random.split(key, 2))(keys).T
         fills = replacement(params, fill_keys, other=fill == "other")
         return paste(rows.image, make_masks(mask_keys), fills)
@@ -295,7 +280,7 @@ def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[st
     """
     order = name.split(" ")[1:-1]
     return {
-        "salt": salt(name),
+        "salt": random_draws.salt(name),
         "thousandths": np.int32(thousandths),
         "least": np.float32(_LEAST[order[0]] if order else 0),
         **common,
@@ -353,7 +338,10 @@ def make_cut_occlusion(
         got = f"got {area!r} and {placement!r}"
         raise ValueError(f"cut_occlusion: {must}, {also}, {got}")
     by_fill = {fill: fill_params("cut_occlusion", fill, mean, others) for fill in fills}
-    common = {"colour": np.zeros(3, np.float32), "salt": salt(f"{area} {placement}")}
+    common = {
+        "colour": np.zeros(3, np.float32),
+        "salt": random_draws.salt(f"{area} {placement}"),
+    }
     common |= by_fill.get("other", {})
     conditions = {name: common | by_fill.get(name, {}) for name in ("", *fills)}
     is_restricted = placement == "restricted"
@@ -366,7 +354,7 @@ def make_cut_occlusion(
         """
         if not fill:
             return rows.image
-        keys = image_keys(seed, params["salt"], rows.index)
+        keys = random_draws.image_keys(seed, params["salt"], rows.index)
         split = jax.vmap(lambda key: jax.random.split(key, 3))
         area_keys, mask_keys, fill_keys = split(keys).T
 

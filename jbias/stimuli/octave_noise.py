@@ -20,7 +20,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 from jbias import errors
 from jbias.augment import pillow
 from jbias.measures import critical_band, pyramid
-from jbias.stimuli import occlusion, shown
+from jbias.stimuli import random_draws, shown
 
 CONTRAST, MEAN = 0.2, 0.449
 SMALLEST = 17  # Smaller images have fewer than critical_band.FEWEST_OCTAVES octaves.
@@ -90,7 +90,7 @@ def show(
     shape = rows.image.shape[1:3]
     must = f"have the size of a probe made for images of {side} by {side} pixels"
     errors.check(shape == (side, side), "critical_band", must, shape, name="images")
-    keys = occlusion.image_keys(seed, params["number"], rows.index)
+    keys = random_draws.image_keys(seed, params["number"], rows.index)
     cell, axis = rows.index % len(params["sigma"]), 0
     if len(params["sigma"]) == 1:
         cell, axis = 0, None

@@ -29,7 +29,7 @@ from scipy import ndimage
 from jbias import errors
 from jbias.augment import corruption_operations
 from jbias.measures import cue_reliance
-from jbias.stimuli import occlusion, octave_noise, shown
+from jbias.stimuli import octave_noise, random_draws, shown
 
 Image = Float[Array, "h w 3"]  # Whole numbers, 0 to 255.
 Settings = Mapping[str, Any]  # Arrays of a step, of `settings`.
@@ -109,7 +109,7 @@ def make(
         """
         image = jnp.round(rows.image * 255)
         for kind, step_settings in zip(kinds, params, strict=True):
-            keys = occlusion.image_keys(seed, step_settings["salt"], rows.index)
+            keys = random_draws.image_keys(seed, step_settings["salt"], rows.index)
             step = functools.partial(apply[kind], s=step_settings)
             image = jax.vmap(step)(image, keys)
         return image / 255
@@ -146,7 +146,7 @@ def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
         arrays = {"matrix": _blur_matrix(int(strength), side, scale)}
     else:
         arrays = {"strength": np.float32(strength)}
-    return arrays | {"salt": occlusion.salt(f"{kind} {strength:g}")}
+    return arrays | {"salt": random_draws.salt(f"{kind} {strength:g}")}
 
 
 def _radius(published: int, scale: float) -> int:

@@ -4,10 +4,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from jbias.measures import configural
-from jbias.stimuli import grid_shuffle, occlusion, shown
+from jbias.stimuli import random_draws, shown, tiles
 
 GRID = 4
 
@@ -19,7 +19,7 @@ def make(*, seed: int = 0) -> shown.Stimuli:
     of tiles. Metrics: see `configural.order_numbers`.
     """
     swap_of_condition = {"": 0, "swapped": 1}
-    conditions = {name: occlusion.salt(name) for name in swap_of_condition}
+    conditions = {name: random_draws.salt(name) for name in swap_of_condition}
 
     def show(rows: shown.Rows, salt: Any, swap: int) -> shown.Images:
         """Return images with random pairs of tiles swapped.
@@ -28,9 +28,10 @@ def make(*, seed: int = 0) -> shown.Stimuli:
         """
 
         def swap_tiles(image: Array, key: PRNGKeyArray) -> Array:
-            return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))
+            order = swaps(jax.random.permutation(key, GRID**2), swap)
+            return tiles.rearrange(image, order, g=GRID)
 
-        keys = occlusion.image_keys(seed, salt, rows.index)
+        keys = random_draws.image_keys(seed, salt, rows.index)
         return jax.vmap(swap_tiles)(rows.image, keys)
 
     return shown.Stimuli(
@@ -38,21 +39,8 @@ def make(*, seed: int = 0) -> shown.Stimuli:
     )
 
 
-def rearrange(
-    image: Float[Array, "h w c"], order: Int[Any, "16"]
-) -> Float[Array, "h w c"]:
-    """Return the image with its 4 by 4 tiles rearranged.
-
-    order: for each position, row by row, the index of the tile to put there (16 integers). Pixels
-    at the right and bottom borders that are in no tile do not change.
-    """
-    h, w = (side // GRID * GRID for side in image.shape[:2])
-    arranged = grid_shuffle.arrange(image, order, g=GRID)
-    return image.at[:h, :w].set(arranged[:h, :w])
-
-
 def swaps(places: Int[Any, "16"], swap: int) -> Int[Any, "16"]:
-    """Return an order of 16 tiles, for `rearrange`, in which pairs of tiles are swapped.
+    """Return an order of 16 tiles, for `tiles.rearrange`, in which pairs of tiles are swapped.
 
     places: a permutation of 0 ... 15, in NumPy or JAX. swap: 1 ... 15; 0 changes nothing.
     Position s[i] gets the tile from position s[i ^ swap], where s is `places`. Two orders with

@@ -6,7 +6,7 @@ import numpy as np
 
 from jbias.evals import registry
 from jbias.evals.activations import inside
-from jbias.measures import critical_band, decisions
+from jbias.measures import counting, critical_band, decisions, human_answers
 from jbias.measures.decisions import Number
 from tests import cases
 
@@ -88,7 +88,26 @@ def test_sections_are_in_the_order_of_the_table_with_all_their_measures():
     assert [*names][:2] == ["accuracy", "shape_bias"]
     assert names["attacks"] == ("pgd", "fgsm")
     shown_probes = [probe for probes in names.values() for probe in probes]
-    assert len(shown_probes) == len({*shown_probes}) == 17
+    expected = [name for name, row in registry.PROBES.items() if row.section]
+    assert sorted(shown_probes) == sorted(expected)
+    first_probes = [probes[0] for probes in names.values()]
+    assert first_probes == [name for name in expected if name in first_probes]
+
+
+def test_a_row_says_whether_its_measure_of_decisions_needs_probabilities(monkeypatch):
+    """The row is read before the measure is made, for tables of decided classes."""
+    monkeypatch.setattr(human_answers, "people", lambda root, dataset: [])
+    arguments = {"human": {"root": "people", "files": ("a.png",)}}
+    needing = set()
+    for name, row in registry.PROBES.items():
+        if row.kind is counting.Counting:
+            measure = row.load()(**arguments.get(name, {}))
+            assert row.needs_probabilities == measure.graded, name
+            assert row.needs_classes_only == (not measure.graded), name
+            needing |= {name} if measure.graded else set()
+        else:
+            assert not (row.needs_probabilities or row.needs_classes_only), name
+    assert "calibration" in needing
 
 
 def test_the_summary_of_a_critical_band_has_the_band():

@@ -24,11 +24,12 @@ from jbias.evals import (
     inference,
     networks,
     plain,
+    registry,
     runner,
     set_batches,
     suites,
 )
-from jbias.measures import cue_conflict, decisions
+from jbias.measures import counting, cue_conflict, decisions
 from jbias.models import class_names, state_dicts
 from jbias.report import network_records
 from jbias.report.pages.distortion import distortion_groups, distortion_page
@@ -1037,14 +1038,13 @@ def test_every_argument_of_the_suite_of_biases_changes_the_suite(data_set):
 @cases.each("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
 def test_images_limits_measures_of_changed_images_and_smoke_limits_all(sets):
     """Measures of unchanged images use whole sets, except in a trial, which limits all."""
-    of_unchanged_images = {"accuracy", "calibration", "classes", "shape_bias", "human"}
     for text, num_unchanged, num_changed in (("images=9", 0, 9), ("smoke", 240, 16)):
         c = biases.get_config(f"{sets}{text}")
         for name in {*c.measures} - {"decoding"}:
             images = c.measures[name].get("images", 0)
-            assert images == (
-                num_unchanged if name in of_unchanged_images else num_changed
-            ), name
+            kind = registry.PROBES[c.measures[name].get("probe", name)].kind
+            is_unchanged = kind is counting.Counting
+            assert images == (num_unchanged if is_unchanged else num_changed), name
 
 
 def write_contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.stimuli import occlusion, shown
+from jbias.stimuli import occlusion, random_draws, shown
 from tests import cases
 
 KEY = jax.random.key(3)
@@ -148,7 +148,7 @@ def test_hidden_pixels_come_from_the_same_place_in_another_image():
     images = np.random.default_rng(1).integers(0, 256, (5, 8, 8, 3), np.uint8)
     partners = shown.Partners("o", "test_same_place", lambda: images)
     params = occlusion.fill_params("here", "other", (0, 0, 0), partners)
-    keys = occlusion.image_keys(0, jnp.uint32(1), jnp.arange(40))
+    keys = random_draws.image_keys(0, jnp.uint32(1), jnp.arange(40))
     instead = occlusion.replacement(params, keys, other=True)
     hidden = np.random.default_rng(2).random((40, 8, 8)) < 0.5
     pasted = occlusion.paste(

@@ -9,6 +9,7 @@ Limitation: a network that only represents local features can also detect the bo
 swapped tiles.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jbias.evals.activations import features
 from jbias.measures import accuracy, decisions
-from jbias.stimuli import tile_order
+from jbias.stimuli import tile_order, tiles
 
 _EQUAL = 1e-9  # Distances that differ by less, as by rounding, are equal.
 _COLUMNS = 4096  # Wider features are projected to this number of columns.
@@ -48,7 +49,7 @@ def measure(
     random seed of the bootstrap and, together with an image's number, of the image's shuffles.
     ValueError for unknown sites; errors.NotFiniteError for features that are NaN or infinite.
     """
-    arrange = jax.vmap(tile_order.rearrange)
+    arrange = jax.vmap(functools.partial(tiles.rearrange, g=tile_order.GRID))
     scores_by_site: dict[str, list] = {}
     for first in range(0, len(images), batch):
         rows = np.arange(first, min(first + batch, len(images)))
