@@ -1,7 +1,7 @@
 """The table of the measures that a suite names by `probe`, one row each.
 
 A row has the type and the maker of a measure, its main numbers for the one-line summary, and its
-section of the page of measured networks. Importing this module does not import JAX.
+entry on the page of measured networks. Importing this module does not import JAX.
 """
 
 import collections
@@ -18,13 +18,16 @@ from jbias.stimuli import shown
 _MAX_ITEMS = 5
 
 
-class Section(NamedTuple):
-    """A section of the page of measured networks (`jbias report measured`).
+class PageEntry(NamedTuple):
+    """The place of measures on the page of measured networks (`jbias report measured`).
+
+    Measures with the same entry share a section of the page.
 
     name, title: the section's name in links, and its heading.
-    caption, columns: for a section with one table, which has a row per network and set: its
-      caption, and its columns, which are metrics, in the form of `report.tables.columns`, such as
-      "ece:.4 nll:.3". "" for a section that `report.pages.networks` has a function for.
+    caption, columns: for a section with one table, which has a row per network, set and rule that
+      turned logits into decisions: its caption, and its columns, which are metrics without a
+      condition, in the form of `report.tables.columns`, such as "ece:.4 nll:.3". "" for a section
+      that `report.pages.networks.network_sections` has a function for.
     may_be_missing: whether the page says nothing if the section's measures were not run.
     """
 
@@ -47,14 +50,14 @@ class Row(NamedTuple):
       classes.
     needs_probabilities: for counting.Counting, whether decided classes are not enough; the value
       of `graded` of the measure that the maker returns.
-    section: the section of the page of measured networks; None: the page does not show it.
+    page: the entry on the page of measured networks; None: the page does not show it.
     headlines: the metrics in the summary; (): all.
     summarize: numbers -> the summary, instead of `headlines`.
     """
 
     kind: type[counting.Counting | shown.Stimuli | inside.Inside]
     maker: str
-    section: Section | None = None
+    page: PageEntry | None = None
     headlines: tuple[str, ...] = ()
     summarize: Callable[[Sequence[Number]], str] | None = None
     needs_probabilities: bool = False
@@ -153,20 +156,20 @@ def _item(name: str, number: Number) -> str:
     return f"{name} {value}"
 
 
-_ORDER_OF_PARTS = Section("configural", "Shape by the order of parts")
-_ATTACKS = Section("attacks", "Attacks")
+_ORDER_OF_PARTS = PageEntry("configural", "Shape by the order of parts")
+_ATTACKS = PageEntry("attacks", "Attacks")
 # In the order of the sections of the page.
 PROBES: Mapping[str, Row] = types.MappingProxyType(
     {
         "plain": Row(
             counting.Counting,
             "jbias.evals.plain:make",
-            Section("accuracy", "Accuracy"),
+            PageEntry("accuracy", "Accuracy"),
         ),
         "shape_bias": Row(
             counting.Counting,
             "jbias.measures.cue_conflict:make",
-            Section("shape_bias", "Shape or texture"),
+            PageEntry("shape_bias", "Shape or texture"),
             headlines=("shape_bias", "accuracy_shape", "accuracy_texture"),
         ),
         "configural": Row(
@@ -184,32 +187,32 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "cue_decomposition": Row(
             shown.Stimuli,
             "jbias.stimuli.edge_diffusion:make",
-            Section("cue_decomposition", "Edges or texture"),
+            PageEntry("cue_decomposition", "Edges or texture"),
             headlines=("cue_robustness", "accuracy"),
         ),
         "odd_one_out": Row(
             inside.Inside,
             "jbias.evals.activations.odd_one_out:measure",
-            Section("odd_one_out", "Odd one out by layer"),
+            PageEntry("odd_one_out", "Odd one out by layer"),
             headlines=("odd_one_out",),
         ),
         "human": Row(
             counting.Counting,
             "jbias.measures.human:make",
-            Section("people", "Like people"),
+            PageEntry("people", "Like people"),
             headlines=("ood_accuracy", "error_consistency", "human_error_consistency"),
         ),
         "spectral": Row(
             shown.Stimuli,
             "jbias.stimuli.frequency_filters:make",
-            Section("spectral", "Low and high frequencies"),
+            PageEntry("spectral", "Low and high frequencies"),
             headlines=("low_freq_bias", "high_freq_bias"),
         ),
         "suppression": Row(
             shown.Stimuli,
             "jbias.stimuli.suppression:make",
             # Not part of the default suites.
-            Section(
+            PageEntry(
                 "suppression",
                 "Without shape, texture or colour",
                 may_be_missing=True,
@@ -219,7 +222,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "critical_band": Row(
             shown.Stimuli,
             "jbias.stimuli.octave_noise:make",
-            Section("critical_band", "Critical band"),
+            PageEntry("critical_band", "Critical band"),
             headlines=tuple(
                 f"critical_band_{variant}{metric}"
                 for metric in critical_band.METRICS
@@ -229,7 +232,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "corruptions": Row(
             shown.Stimuli,
             "jbias.stimuli.corrupted_images:make",
-            Section("corruptions", "Corruptions"),
+            PageEntry("corruptions", "Corruptions"),
         ),
         "pgd": Row(
             shown.Stimuli,
@@ -246,26 +249,26 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "calibration": Row(
             counting.Counting,
             "jbias.measures.calibration:make",
-            Section("calibration", "Calibration"),
+            PageEntry("calibration", "Calibration"),
             headlines=("ece", "nll"),
             needs_probabilities=True,
         ),
         "classes": Row(
             counting.Counting,
             "jbias.measures.accuracy:make_by_class",
-            Section("classes", "Classes"),
+            PageEntry("classes", "Classes"),
             summarize=_lowest_class,
         ),
         "decoding": Row(
             inside.Inside,
             "jbias.evals.activations.linear_decoding:measure",
-            Section("decoding", "Shape and texture by layer"),
+            PageEntry("decoding", "Shape and texture by layer"),
             summarize=_best_sites,
         ),
         "receptive_field": Row(
             inside.Inside,
             "jbias.evals.activations.receptive_field:measure",
-            Section("receptive_field", "Effective receptive fields"),
+            PageEntry("receptive_field", "Effective receptive fields"),
             summarize=_widest_field,
         ),
         "mixing": Row(shown.Stimuli, "jbias.stimuli.mixed_images:make"),
@@ -284,10 +287,12 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
 )
 
 
-def sections(probes: Mapping[str, Row] = PROBES) -> dict[Section, tuple[str, ...]]:
-    """Return the sections of the page in order, each with the names of its measures."""
-    names: dict[Section, tuple[str, ...]] = {}
+def page_entries(
+    probes: Mapping[str, Row] = PROBES,
+) -> dict[PageEntry, tuple[str, ...]]:
+    """Return the entries of the page in order, each with the names of its measures."""
+    names: dict[PageEntry, tuple[str, ...]] = {}
     for name, row in probes.items():
-        if row.section:
-            names[row.section] = (*names.get(row.section, ()), name)
+        if row.page:
+            names[row.page] = (*names.get(row.page, ()), name)
     return names

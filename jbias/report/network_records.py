@@ -232,6 +232,11 @@ class MeasuredNetwork:
         rules = self.measures[measurement]["measure"].get("aggregates", ())
         return (rule or rules[0]) if len(rules) > 1 else None
 
+    def rules(self, measurement: Measurement) -> tuple[str, ...]:
+        """Return the rules that turned logits into decisions, as in conditions: the first is ""."""
+        rules = self.measures[measurement]["measure"].get("aggregates", ())
+        return ("", *rules[1:])
+
     def read_decisions(
         self, measurement: Measurement
     ) -> dict[str, decisions.Decisions]:

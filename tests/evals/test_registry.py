@@ -83,12 +83,12 @@ def test_the_makers_of_all_rows_return_the_type_of_the_row():
             assert signature.return_annotation is row.kind, name
 
 
-def test_sections_are_in_the_order_of_the_table_with_all_their_measures():
-    names = {x.name: probes for x, probes in registry.sections().items()}
+def test_page_entries_are_in_the_order_of_the_table_with_all_their_measures():
+    names = {x.name: probes for x, probes in registry.page_entries().items()}
     assert [*names][:2] == ["accuracy", "shape_bias"]
     assert names["attacks"] == ("pgd", "fgsm")
     shown_probes = [probe for probes in names.values() for probe in probes]
-    expected = [name for name, row in registry.PROBES.items() if row.section]
+    expected = [name for name, row in registry.PROBES.items() if row.page]
     assert sorted(shown_probes) == sorted(expected)
     first_probes = [probes[0] for probes in names.values()]
     assert first_probes == [name for name in expected if name in first_probes]

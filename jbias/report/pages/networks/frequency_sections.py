@@ -49,12 +49,17 @@ def frequencies(page: NetworksPage) -> Blocks:
         clean = network.number(measurement, "accuracy", "unfiltered")
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
         rows.append(row | network.values(measurement, metrics))
-    yield page.table(
+    yield network_blocks.table(
         "spectral",
         "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on filtered "
         "images to that on clean ones. Spectral ratio: high / (low + high). "
         f"{network_blocks.BRACKETS}",
         rows,
+        network_blocks.columns(
+            "network set n:d clean:% low_freq_bias:.3[] high_freq_bias:.3[] spectral_ratio:.3",
+            n="images",
+            clean="clean accuracy",
+        ),
     )
 
 
@@ -114,12 +119,18 @@ def noise_band(page: NetworksPage) -> Blocks:
         row["undefined"] = undefined and undefined.value
         row["why"] = reason
         rows.append(row)
-    yield page.table(
+    yield network_blocks.table(
         "critical_band",
         "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
         "centre in nominal cycles per image; without a band: bootstrap's draws in %. An end of the "
         f"centre's interval that is not given is outside the octaves. {network_blocks.BRACKETS}",
         rows,
+        network_blocks.columns(
+            "network measure set n:d bandwidth:.2[] center_frequency:.2[] "
+            "peak_noise_sensitivity:.3[] undefined:% why",
+            n="images",
+            undefined="without a band",
+        ),
     )
 
 

@@ -1,8 +1,8 @@
-"""Columns, tables, figures and curves shared by the sections on measured networks."""
+"""Tables, figures and curves shared by the sections on measured networks."""
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -66,40 +66,32 @@ def columns(specification: str, **heads: str) -> dict[str, tables.Column]:
 
 
 DECISIONS = tables.Column("of", network_frame.decisions_text)
-_HEADS = {
-    "code": "jbias",
-    "as": "taken for",
-    "count": "images",
-    "n": "images",
-    "ood_accuracy": "accuracy",
-    "clean": "clean accuracy",
-    "rate": "images/s",
-    "fraction_neither": "neither",
-    "mrr_relative": "relative MRR",
-    "mrr_shape": "MRR of shape",
-    "mrr_texture": "MRR of texture",
-    "undefined": "without a band",
-    "cue_robustness": "robustness",
-    "mean_diffused": "mean of diffused",
-    "mean_cells": "mean of cells",
-}
-# All columns of the tables, in their order.
-COLUMNS = columns(
-    "network model weights path device code packages python measure set precision site "
-    "rule degree class as images:d count:d n:d shape_bias:.3[] shape:d either accuracy_shape:% "
-    "accuracy_texture:% fraction_neither:% mrr_shape:.3 mrr_texture:.3 mrr_relative:.3 "
-    "accuracy:% ood_accuracy:% human_accuracy:% clean:% error_consistency:.3[] "
-    "human_error_consistency:.3 observed_consistency:.3 accuracy_difference:.3 "
-    "low_freq_bias:.3[] high_freq_bias:.3[] spectral_ratio:.3 bandwidth:.2[] "
-    "center_frequency:.2[] peak_noise_sensitivity:.3[] undefined:% why share diffused:% "
-    "cells:% cue_robustness:.3[] shape_part:.3 mean_diffused:% mean_cells:% ece:.4 ece_mass:.4 "
-    "nll:.3 brier_top:.4 shape_decoding:% shape_decoding_shuffled:% texture_decoding:% "
-    "texture_decoding_shuffled:% shape_dimensions:.3 texture_dimensions:.3 "
-    "residual_dimensions:.3 seconds:.1 rate:.1",
-    **_HEADS,
-)
-COLUMNS |= {"either": DECISIONS}
-COLUMNS |= {"share": tables.Column("% of the class", tables.with_ends, ("low", "high"))}
+
+
+def table(
+    name: str,
+    caption: str,
+    rows: Iterable[Mapping],
+    columns: Mapping[str, tables.Column],
+    *,
+    csv_only: Collection[str] = (),
+) -> tables.Table | None:
+    """Return a table of rows given as values by key, or None without rows.
+
+    columns: shown columns by key, in their order; a column without any value is left out. Each key
+    of a row must have a column, be an argument of a column such as the end of an interval, or be
+    in `csv_only`, the keys that only the CSV and Parquet files have.
+    """
+    rows = [*rows]
+    known = {*columns, *csv_only}
+    for column in columns.values():
+        known.update(column.argument_keys)
+    unknown = sorted({key for row in rows for key in row} - known)
+    assert not unknown, (
+        f"table {name}: {', '.join(unknown)} would not be on the page; add columns, or name the "
+        "keys in csv_only"
+    )
+    return tables.from_rows(name, caption, rows, columns)
 
 
 class NumberRow(NamedTuple):
@@ -129,17 +121,6 @@ class NetworksPage(NamedTuple):
     has_figures: bool  # False if there are too many networks for figures.
     notes: list[str]
     published: bool = True  # True to include published results of other networks.
-
-    @staticmethod
-    def table(
-        name: str, caption: str, rows: Iterable[Mapping], **columns: tables.Column
-    ) -> tables.Table | None:
-        """Return a table with those columns of `COLUMNS` that have a value; None without rows.
-
-        rows: values by key of the column. columns: columns with other heads or formats than in
-        `COLUMNS`, by key.
-        """
-        return tables.from_rows(name, caption, [*rows], COLUMNS | columns)
 
     def measurements(
         self, *probes: str

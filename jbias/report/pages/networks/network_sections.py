@@ -4,7 +4,6 @@ Other sections are in `shape_sections`, `frequency_sections`, `robustness_sectio
 `provenance_section`, shared helpers in `network_blocks`.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,11 +166,14 @@ def _calibration(page: NetworksPage) -> Blocks:
         | network.values(measurement, metrics, number.condition)
         for network, measurement, row, number in page.numbers("calibration", "ece")
     ]
-    yield page.table(
+    yield network_blocks.table(
         "calibration",
         "Expected calibration error (ECE) over 15 bins of equal width and (mass) of "
         "equally many images, NLL in nats, and Brier score of the decided class.",
         rows,
+        network_blocks.columns(
+            "network set rule n:d ece:.4 ece_mass:.4 nll:.3 brier_top:.4", n="images"
+        ),
     )
 
 
@@ -257,12 +259,19 @@ def confusion_table(page: NetworksPage) -> tables.Table | None:
         matrix = confusion(network, measurement)
         if matrix is not None:
             rows += [row | fields for fields in _commonest_confusions(matrix)]
-    return page.table(
+    columns = network_blocks.columns(
+        "network set class as count:d n:d", count="images", n="of"
+    )
+    columns["as"] = tables.Column("taken for", str)
+    columns["share"] = tables.Column(
+        "% of the class", tables.with_ends, ("low", "high")
+    )
+    return network_blocks.table(
         "confusions",
         f"The {_COMMONEST} most frequent confusions, by the lower end of Wilson's interval of "
         "95 % of the share of a class that got one wrong answer.",
         rows,
-        n=tables.Column("of", tables.whole),
+        columns,
     )
 
 
@@ -309,26 +318,17 @@ def _receptive_fields(page: NetworksPage) -> Blocks:
             row[key] = number.value
             kind = number.metric.removeprefix("receptive_")
             heads[key] = f"{kind} {share.replace('%', ' %')}"
-    columns = {
+    columns = network_blocks.columns("network site")
+    columns |= {
         key: tables.Column(head, tables.digits(1)) for key, head in heads.items()
     }
-    yield page.table(
+    yield network_blocks.table(
         "receptive_fields",
         "Effective receptive field of each site's middle unit: the pixels that "
         "hold a share of it (area), and the radius in pixels of the disc that does.",
         rows.values(),
-        **columns,
+        columns,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkSection(document.SectionMaker):
-    """A section of the page of measured networks, with the probes that it shows.
-
-    A section with probes is listed as missing if none of the probes was measured.
-    """
-
-    probes: tuple[str, ...] = ()
 
 
 def _caveats(page: NetworksPage) -> Blocks:
@@ -336,8 +336,8 @@ def _caveats(page: NetworksPage) -> Blocks:
     yield from ()
 
 
-# Functions that make the blocks of a section, by the section's name in `jbias.evals.registry`;
-# `_table` makes those of other sections.
+# Functions that make the blocks of a section, by the name of its `registry.PageEntry`; `_table`
+# makes the sections of entries with columns.
 _BLOCKS: Mapping[str, Callable[[NetworksPage], Blocks]] = {
     "accuracy": _accuracy,
     "shape_bias": shape_sections.shape_bias,
@@ -358,42 +358,49 @@ _BLOCKS: Mapping[str, Callable[[NetworksPage], Blocks]] = {
 
 
 def _table(
-    page: NetworksPage, *, section: registry.Section, probes: Sequence[str]
+    page: NetworksPage, *, entry: registry.PageEntry, probes: Sequence[str]
 ) -> Blocks:
-    """Yield the table of a section whose caption and columns are in the table of measures.
+    """Yield the table of an entry that has a caption and columns; None without rows.
 
-    One row per network and measurement; columns: network, set and the metrics. None without rows.
+    One row per network, measurement and rule that turned logits into decisions. Columns: network,
+    set, rule (if there are several), n (of the first metric) and the metrics.
     """
-    metrics = network_blocks.columns(section.columns)
+    metrics = network_blocks.columns(entry.columns)
+    first, *_ = metrics
     keys = [key for metric in metrics for key in network_records.ended(metric)]
-    rows = [
-        row | network.values(measurement, keys)
-        for probe in probes
-        for network, measurement, row in page.measurements(probe)
-    ]
-    columns = network_blocks.columns("network set") | metrics
-    yield tables.from_rows(section.name, section.caption, rows, columns)
+    rows = []
+    for probe in probes:
+        for network, measurement, row in page.measurements(probe):
+            for rule in network.rules(measurement):
+                values = network.values(measurement, keys, rule)
+                if rule and {*values.values()} == {None}:
+                    continue  # The measure has no number by this rule.
+                number = network.number(measurement, first, rule)
+                row |= {"rule": network.rule(measurement, rule)}
+                row |= {"n": number and number.n}
+                rows.append(row | values)
+    columns = network_blocks.columns("network set rule n:d", n="images") | metrics
+    yield network_blocks.table(entry.name, entry.caption, rows, columns)
 
 
-def sections(probes: Mapping[str, registry.Row]) -> tuple[NetworkSection, ...]:
+def sections(probes: Mapping[str, registry.Row]) -> tuple[document.SectionMaker, ...]:
     """Return the sections of the page, in its order; probes: the table of measures."""
-    makers = [
-        NetworkSection("overview", "In short", _overview),
-        NetworkSection("caveats", "What to keep in mind", _caveats),
-    ]
-    for section, names in registry.sections(probes).items():
-        table = functools.partial(_table, section=section, probes=names)
-        makers.append(
-            NetworkSection(
-                section.name,
-                section.title,
-                table if section.columns else _BLOCKS[section.name],
-                probes=() if section.may_be_missing else names,
-            )
-        )
-    return *makers, NetworkSection(
-        "made", "How it was measured", provenance_section.how_measured
+    entries = registry.page_entries(probes)
+    without_columns = {entry.name for entry in entries if not entry.columns}
+    assert without_columns <= _BLOCKS.keys(), (
+        f"{', '.join(without_columns - _BLOCKS.keys())}: the entry needs a caption and columns "
+        "in jbias.evals.registry, or a function in _BLOCKS"
     )
+    makers = [
+        document.SectionMaker("overview", "In short", _overview),
+        document.SectionMaker("caveats", "What to keep in mind", _caveats),
+    ]
+    for entry, names in entries.items():
+        table = functools.partial(_table, entry=entry, probes=names)
+        make = table if entry.columns else _BLOCKS[entry.name]
+        makers.append(document.SectionMaker(entry.name, entry.title, make))
+    make = provenance_section.how_measured
+    return *makers, document.SectionMaker("made", "How it was measured", make)
 
 
 SECTIONS = sections(registry.PROBES)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from jbias.evals import registry
 from jbias.measures import decisions
 from jbias.report import document, network_frame, network_records, tables
 from jbias.report.pages.networks import network_blocks, network_sections
@@ -354,18 +355,17 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
 def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
     """Yield a note per section of the page whose probes were all not measured.
 
-    Sections without probes have no note. The section on corruptions has no note if published files
-    of corruptions were measured.
+    Entries that may be missing have no note. The section on corruptions has no note if published
+    files of corruptions were measured.
     """
-    for section in network_sections.SECTIONS:
-        is_measured = any(map(network.measurements_of, section.probes))
-        if section.id == "corruptions" and network.corruption_accuracies:
+    for entry, probes in registry.page_entries().items():
+        is_measured = any(map(network.measurements_of, probes))
+        if entry.name == "corruptions" and network.corruption_accuracies:
             is_measured = True
-        if section.probes and not is_measured:
-            probes = " or ".join(section.probes)
+        if not (is_measured or entry.may_be_missing):
             yield (
-                f"{section.title}: not measured; add the probe {probes} to the suite of "
-                "jbias evaluate to measure this"
+                f"{entry.title}: not measured; add the probe {' or '.join(probes)} to the suite "
+                "of jbias evaluate to measure this"
             )
 
 

@@ -33,11 +33,14 @@ def how_measured(page: NetworksPage) -> Blocks:
                     "rate": images / seconds if seconds else None,
                 }
             )
-    yield page.table(
+    yield network_blocks.table(
         "speed",
         "Duration of each measure, including compilation. Images: number of images shown, over "
         "all conditions. –: the measure reused decisions of another one.",
         rows,
+        network_blocks.columns(
+            "network measure set precision images:d seconds:.1 rate:.1", rate="images/s"
+        ),
     )
     yield provenance_table(page.networks)
 
@@ -48,11 +51,15 @@ def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None
     One row per network; columns: see `_provenance_row`. None without networks.
     """
     rows = [_provenance_row(network) for network in networks]
-    return NetworksPage.table(
+    return network_blocks.table(
         "provenance",
         "Software and hardware of the measurements. Weights: digest of the file or of the weights.",
         rows,
-        seconds=tables.Column("seconds in all", tables.digits(0)),
+        network_blocks.columns(
+            "network model weights path device code packages python seconds:.0",
+            code="jbias",
+            seconds="seconds in all",
+        ),
     )
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,11 +24,7 @@ from jbias.report.pages.networks import (
 
 MeasuredNetwork = network_records.MeasuredNetwork
 Measurement = network_records.Measurement
-NetworksPage, Blocks, COLUMNS = (
-    network_blocks.NetworksPage,
-    document.Blocks,
-    network_blocks.COLUMNS,
-)
+NetworksPage, Blocks = network_blocks.NetworksPage, document.Blocks
 ended = network_records.ended
 
 _SHAPE_BIAS_METRICS = (
@@ -69,7 +64,15 @@ def shape_bias(page: NetworksPage) -> Blocks:
         )
         if "class=" not in number.condition
     ]
-    yield page.table(
+    columns = network_blocks.columns(
+        "network set rule shape_bias:.3[] shape:d either:d accuracy_shape:% accuracy_texture:% "
+        "fraction_neither:% mrr_shape:.3 mrr_texture:.3 mrr_relative:.3",
+        fraction_neither="neither",
+        mrr_shape="MRR of shape",
+        mrr_texture="MRR of texture",
+        mrr_relative="relative MRR",
+    )
+    yield network_blocks.table(
         "shape_bias",
         "Shape bias: decisions for the shape among those for either cue, with Wilson's interval "
         f"of 95 % ({network_blocks.FEW}). Accuracy in % of all images with either cue as the "
@@ -77,6 +80,8 @@ def shape_bias(page: NetworksPage) -> Blocks:
         "mean reciprocal rank of a cue's label there, where ranks were kept. Rule: how the "
         "answers of several classes count.",
         rows,
+        columns | {"either": network_blocks.DECISIONS},
+        csv_only=("fraction_shape", "fraction_texture"),
     )
     yield page.shares(
         "shape_bias_by_class",
@@ -193,7 +198,7 @@ def edges_or_texture(page: NetworksPage) -> Blocks:
                 "and in shuffled cells, with Wilson intervals of 95 % over images.",
                 drawn,
             )
-    yield page.table(
+    yield network_blocks.table(
         "cue_decomposition",
         "Accuracy in % on unchanged images, after edge-enhancing diffusion "
         "(diffused) and in shuffled cells. Robustness: the mean of these two, divided by the "
@@ -201,6 +206,15 @@ def edges_or_texture(page: NetworksPage) -> Blocks:
         "mean over the networks here (last two columns); 0.5 is the average network, so that a "
         f"single network has no shape part. {network_blocks.BRACKETS}",
         rows,
+        network_blocks.columns(
+            "network set n:d clean:% diffused:% cells:% cue_robustness:.3[] shape_part:.3 "
+            "mean_diffused:% mean_cells:%",
+            n="images",
+            clean="clean accuracy",
+            cue_robustness="robustness",
+            mean_diffused="mean of diffused",
+            mean_cells="mean of cells",
+        ),
     )
 
 
@@ -377,13 +391,18 @@ def people(page: NetworksPage) -> Blocks:
             mean = f"mean of {n} of {len(human.SETS)} sets"
             values = {metric: number.value for metric, number in agreement.items()}
             rows.append({"network": network.name, "set": mean} | values)
-    yield page.table(
+    yield network_blocks.table(
         "people",
         "Networks and people. Error consistency: Cohen's kappa of being right, 0 at chance; "
         "accuracies in %, over the conditions that count; observed: images that both get right "
         "or both wrong; difference: squared, to people's accuracy. The last line of a network is "
         f"the mean over sets. {network_blocks.BRACKETS}",
         rows,
+        network_blocks.columns(
+            "network set ood_accuracy:% human_accuracy:% error_consistency:.3[] "
+            "human_error_consistency:.3 observed_consistency:.3 accuracy_difference:.3",
+            ood_accuracy="accuracy",
+        ),
     )
     yield degree_table(page)
 
@@ -412,10 +431,14 @@ def degree_table(page: NetworksPage) -> tables.Table | None:
                 degree_row["accuracy"] = is_correct[has_degree].mean()
                 degree_row["n"] = int(has_degree.sum())
             rows.append(degree_row)
-    return page.table(
+    return network_blocks.table(
         "people_by_degree",
         "Networks and people by degree of distortion; accuracies in %.",
         rows,
+        network_blocks.columns(
+            "network set degree n:d accuracy:% human_accuracy:% error_consistency:.3",
+            n="images",
+        ),
     )
 
 
@@ -470,8 +493,10 @@ def suppressed_cues(page: NetworksPage) -> Blocks:
             "paper."
         )
     cues = " ".join(f"{cue}:%[]" for cue in cue_reliance.CUES)
-    columns = COLUMNS | network_blocks.columns(cues)
-    yield tables.from_rows("suppression", caption, rows, columns)
+    columns = network_blocks.columns(
+        f"network set n:d clean:% {cues}", n="images", clean="clean accuracy"
+    )
+    yield network_blocks.table("suppression", caption, rows, columns)
 
 
 def _has_people(
@@ -591,16 +616,23 @@ def decoded_cues(page: NetworksPage) -> Blocks:
             f"at each site, for images of {measurement.dataset}.",
             drawn,
         )
-    metrics = [name for name in COLUMNS if re.search("_decoding|_dimensions", name)]
+    metrics = network_blocks.columns(
+        "shape_decoding:% shape_decoding_shuffled:% texture_decoding:% "
+        "texture_decoding_shuffled:% shape_dimensions:.3 texture_dimensions:.3 "
+        "residual_dimensions:.3"
+    )
     rows = [
         row
         | {"site": number.condition}
         | network.values(measurement, metrics, number.condition)
-        for network, measurement, row, number in page.numbers("decoding", metrics[0])
+        for network, measurement, row, number in page.numbers(
+            "decoding", "shape_decoding"
+        )
     ]
-    yield page.table(
+    yield network_blocks.table(
         "decoding",
         "Accuracy of linear decoders from the features at each site, in % of images, with "
         "true and with shuffled labels; dimensions: shares of neurons.",
         rows,
+        network_blocks.columns("network set site") | metrics,
     )
