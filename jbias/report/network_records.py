@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from jbias import errors
 from jbias.data import corruptions
 from jbias.evals import decision_files
 from jbias.measures import corruption_error, decisions
@@ -207,6 +208,21 @@ class MeasuredNetwork:
             if number.metric == metric and number.condition == condition:
                 return number
         return None
+
+    def count(self, measurement: Measurement, number: Number) -> tuple[int, int]:
+        """Return (count, n) of a share of images; ValueError for a share without a count.
+
+        number: a result of `measurement`.
+        """
+        if number.count is None:
+            errors.refuse(
+                f"{self.workdir}: {measurement.measure}@{measurement.dataset}",
+                "have a count of images",
+                number.value,
+                "measure the network again into another --out",
+                name=number.metric,
+            )
+        return int(number.count), number.n
 
     def values(
         self, measurement: Measurement, metrics: Iterable[str], condition: str = ""

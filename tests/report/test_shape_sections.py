@@ -5,7 +5,6 @@ import pathlib
 import pandas as pd
 import pytest
 
-from jbias.evals import registry
 from jbias.measures.decisions import Number
 from jbias.report import document, network_records
 from jbias.report.pages.networks import network_blocks, network_sections
@@ -89,74 +88,6 @@ def blocks(section, *networks, drawn=False):
     (maker,) = (x for x in network_sections.SECTIONS if x.id == section)
     section_blocks = maker.make(page)
     return [block for block in section_blocks if block is not None], page.notes
-
-
-def test_a_row_of_the_table_of_measures_is_a_section_of_the_page():
-    """A new measure needs no other entry: its section is a table of its metrics."""
-    entry = registry.PageEntry(
-        "order", "Order of tiles", "How much order matters.", "order_dependence:%[]"
-    )
-    probes = {"tile_order": registry.PROBES["tile_order"]._replace(page=entry)}
-    assert registry.page_entries(probes) == {entry: ("tile_order",)}
-    sections = network_sections.sections(probes)
-    assert [x.id for x in sections] == ["overview", "caveats", "order", "made"]
-    maker = sections[2]
-    assert maker.title == "Order of tiles"
-    networks = network("a", 60, 48, 24), network("b", 60, 48, 24)
-    page = network_blocks.NetworksPage(networks, False, [])
-    (table,) = maker.make(page)
-    assert (table.name, table.caption) == ("order", "How much order matters.")
-    assert table.head == ("Network", "set", "images", "order dependence")
-    expected_cells = ("test", "100", "30.0 [22.0, 40.0]")
-    assert table.rows == tuple((name, *expected_cells) for name in "ab")
-
-
-def test_the_table_of_an_entry_has_a_row_per_rule():
-    entry = registry.PageEntry("own", "Own", "Accuracy by rule.", "accuracy:%")
-    probes = {"plain": registry.PROBES["plain"]._replace(page=entry)}
-    numbers = [("", 0.5, 10), ("mean_logit", 0.25, 8)]
-    measurement = Measurement("own", "test")
-    records = [
-        Number("accuracy", value, int(value * n), n)._asdict()
-        | {"dataset": "test", "condition": f"own/{rule}"}
-        for rule, value, n in numbers
-    ]
-    settings = {"probe": "plain", "aggregates": ["mean_prob", "mean_logit"]}
-    measured = network_records.MeasuredNetwork(
-        name="a",
-        workdir=pathlib.Path("a"),
-        records=pd.DataFrame(records),
-        measures={measurement: {"measure": settings}},
-        config={},
-        provenance={},
-    )
-    page = network_blocks.NetworksPage([measured], False, [])
-    (table,) = network_sections.sections(probes)[2].make(page)
-    assert table.head == ("Network", "set", "rule", "images", "accuracy")
-    assert table.rows == (
-        ("a", "test", "mean_prob", "10", "50.0"),
-        ("a", "test", "mean_logit", "8", "25.0"),
-    )
-
-
-def test_an_entry_without_columns_needs_a_function():
-    entry = registry.PageEntry("own", "Own")
-    probes = {"plain": registry.PROBES["plain"]._replace(page=entry)}
-    with pytest.raises(
-        AssertionError, match="own: the entry needs a caption and columns"
-    ):
-        network_sections.sections(probes)
-
-
-def test_a_key_without_a_column_is_named():
-    """No number vanishes from the page unless only the CSV file is to have it."""
-    columns = network_blocks.columns("network x:.1[]")
-    rows = [{"network": "a", "x": 1.0, "x_lower": 0.5, "x_upper": 2.0, "y": 3.0}]
-    with pytest.raises(AssertionError, match="table own: y would not be on the page"):
-        network_blocks.table("own", "Own.", rows, columns)
-    table = network_blocks.table("own", "Own.", rows, columns, csv_only=("y",))
-    assert table.rows == (("a", "1.0 [0.5, 2.0]"),)
-    assert table.data["y"].tolist() == [3.0]
 
 
 def test_pairs_and_swapped_tiles_have_rows_by_set():

@@ -180,7 +180,8 @@ class NetworksPage(NamedTuple):
             if has_class and not rule:
                 counts_by_network = counts_by_set.setdefault(measurement.dataset, {})
                 counts = counts_by_network.setdefault(network.name, {})
-                counts[data_tables.readable(name)] = int(number.count), number.n
+                class_name = data_tables.readable(name)
+                counts[class_name] = network.count(measurement, number)
         return counts_by_set
 
     def shares(

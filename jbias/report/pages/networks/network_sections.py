@@ -125,7 +125,7 @@ def _accuracy_counts(network: MeasuredNetwork) -> dict[str, tuple[int, int]]:
         )
         if number and number.n and dataset not in single_corruptions:
             name = dataset if measure == "accuracy" else f"{dataset} ({measure})"
-            counts[name] = int(number.count), number.n
+            counts[name] = network.count(measurement, number)
     return counts
 
 
@@ -363,7 +363,8 @@ def _table(
     """Yield the table of an entry that has a caption and columns; None without rows.
 
     One row per network, measurement and rule that turned logits into decisions. Columns: network,
-    set, rule (if there are several), n (of the first metric) and the metrics.
+    set, rule (if there are several), n (of the first metric) and the metrics. The CSV file also has
+    the ends of intervals.
     """
     metrics = network_blocks.columns(entry.columns)
     first, *_ = metrics
@@ -380,7 +381,7 @@ def _table(
                 row |= {"n": number and number.n}
                 rows.append(row | values)
     columns = network_blocks.columns("network set rule n:d", n="images") | metrics
-    yield network_blocks.table(entry.name, entry.caption, rows, columns)
+    yield network_blocks.table(entry.name, entry.caption, rows, columns, csv_only=keys)
 
 
 def sections(probes: Mapping[str, registry.Row]) -> tuple[document.SectionMaker, ...]:

@@ -195,7 +195,9 @@ def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
     """
     if network.main_accuracy:
         dataset, number = network.main_accuracy
-        low, high = decisions.wilson_interval(int(number.count), number.n)
+        measurement = network_records.Measurement("accuracy", dataset)
+        count, n = network.count(measurement, number)
+        low, high = decisions.wilson_interval(count, n)
         yield f"{tables.with_ends(number.value, low, high)} % right on {dataset}"
     for measurement in network.measurements_of("shape_bias")[:1]:
         number = network.number(measurement, "shape_bias")
@@ -326,7 +328,8 @@ def _is_at_chance(network: MeasuredNetwork) -> bool:
     dataset, number = network.main_accuracy
     measurement = network_records.Measurement("accuracy", dataset)
     num_classes = len(network.classes(measurement))
-    low, _ = decisions.wilson_interval(int(number.count), number.n)
+    count, n = network.count(measurement, number)
+    low, _ = decisions.wilson_interval(count, n)
     return num_classes > 0 and low <= 1 / num_classes
 
 

@@ -225,7 +225,7 @@ def _cue_decomposition_counts(
     counts = {}
     for condition in ("", *_CUES_LEFT):
         number = network.number(measurement, "accuracy", condition)
-        counts[condition or "unchanged"] = int(number.count), number.n
+        counts[condition or "unchanged"] = network.count(measurement, number)
     return counts
 
 
