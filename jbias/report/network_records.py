@@ -209,21 +209,6 @@ class MeasuredNetwork:
                 return number
         return None
 
-    def count(self, measurement: Measurement, number: Number) -> tuple[int, int]:
-        """Return (count, n) of a share of images; ValueError for a share without a count.
-
-        number: a result of `measurement`.
-        """
-        if number.count is None:
-            errors.refuse(
-                f"{self.workdir}: {measurement.measure}@{measurement.dataset}",
-                "have a count of images",
-                number.value,
-                "measure the network again into another --out",
-                name=number.metric,
-            )
-        return int(number.count), number.n
-
     def values(
         self, measurement: Measurement, metrics: Iterable[str], condition: str = ""
     ) -> dict[str, float | None]:
@@ -416,6 +401,24 @@ class MeasuredNetwork:
         ]
         if unmeasured:
             yield f"part of the suite but not measured: {', '.join(unmeasured)}"
+
+
+def count_of(
+    network: MeasuredNetwork, measurement: Measurement, number: Number
+) -> tuple[int, int]:
+    """Return (count, n) of a share of images; ValueError for a share without a count.
+
+    number: a result of `measurement` of the network.
+    """
+    if number.count is None:
+        errors.refuse(
+            f"{network.workdir}: {measurement.measure}@{measurement.dataset}",
+            "have a count of images",
+            number.value,
+            "measure the network again into another --out",
+            name=number.metric,
+        )
+    return int(number.count), number.n
 
 
 def read(

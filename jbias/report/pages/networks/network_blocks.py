@@ -181,7 +181,9 @@ class NetworksPage(NamedTuple):
                 counts_by_network = counts_by_set.setdefault(measurement.dataset, {})
                 counts = counts_by_network.setdefault(network.name, {})
                 class_name = data_tables.readable(name)
-                counts[class_name] = network.count(measurement, number)
+                counts[class_name] = network_records.count_of(
+                    network, measurement, number
+                )
         return counts_by_set
 
     def shares(

@@ -125,7 +125,7 @@ def _accuracy_counts(network: MeasuredNetwork) -> dict[str, tuple[int, int]]:
         )
         if number and number.n and dataset not in single_corruptions:
             name = dataset if measure == "accuracy" else f"{dataset} ({measure})"
-            counts[name] = network.count(measurement, number)
+            counts[name] = network_records.count_of(network, measurement, number)
     return counts
 
 

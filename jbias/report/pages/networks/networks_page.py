@@ -196,7 +196,7 @@ def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
     if network.main_accuracy:
         dataset, number = network.main_accuracy
         measurement = network_records.Measurement("accuracy", dataset)
-        count, n = network.count(measurement, number)
+        count, n = network_records.count_of(network, measurement, number)
         low, high = decisions.wilson_interval(count, n)
         yield f"{tables.with_ends(number.value, low, high)} % right on {dataset}"
     for measurement in network.measurements_of("shape_bias")[:1]:
@@ -328,7 +328,7 @@ def _is_at_chance(network: MeasuredNetwork) -> bool:
     dataset, number = network.main_accuracy
     measurement = network_records.Measurement("accuracy", dataset)
     num_classes = len(network.classes(measurement))
-    count, n = network.count(measurement, number)
+    count, n = network_records.count_of(network, measurement, number)
     low, _ = decisions.wilson_interval(count, n)
     return num_classes > 0 and low <= 1 / num_classes
 

@@ -225,7 +225,9 @@ def _cue_decomposition_counts(
     counts = {}
     for condition in ("", *_CUES_LEFT):
         number = network.number(measurement, "accuracy", condition)
-        counts[condition or "unchanged"] = network.count(measurement, number)
+        counts[condition or "unchanged"] = network_records.count_of(
+            network, measurement, number
+        )
     return counts
 
 
