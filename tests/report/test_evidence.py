@@ -13,7 +13,13 @@ import scipy.stats
 
 from jbias import report, stats
 from jbias.report import options as options_lib
-from jbias.report.pages.benchmark import analysis, benchmark_tables, inputs, prose
+from jbias.report.pages.benchmark import (
+    analysis,
+    inputs,
+    prose,
+    rank_test_section,
+    stability_section,
+)
 from jbias.stats import resampling, score_table
 from tests import cases
 from tests.report import conftest, test_scores
@@ -128,7 +134,7 @@ def test_probabilities_of_outperforming_match_the_runs_of_the_file():
     analysed = analysis.analyse(inputs.from_scores(str(path), options))
     runs, _ = analysis.seeds_of(analysed)
     analysed = dataclasses.replace(analysed, runs=runs)
-    table = benchmark_tables.outperforming(analysed)
+    table = stability_section.outperforming_table(analysed)
     file = pd.read_csv(path).set_index(["algorithm", "dataset", "run"])["score"]
     file = file.sort_index()
     assert len(table.rows) == 7 and len(table.data) == 70
@@ -386,7 +392,7 @@ def test_small_p_values_of_pairs_are_shaded_by_their_order():
         alpha=0.05,
         critical_difference=1.0,
     )
-    table = benchmark_tables.nemenyi(analysed)
+    table = rank_test_section.nemenyi_table(analysed)
     assert [row[0] for row in table.rows] == ["b", "c", "a"]
     third = pytest.approx(1 / 3)
     assert table.shade == {(0, 4): 1, (2, 2): 1, (0, 3): third, (1, 2): third}

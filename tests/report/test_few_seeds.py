@@ -10,10 +10,11 @@ from jbias import report, stats
 from jbias.report import options as options_lib
 from jbias.report.pages.benchmark import (
     analysis,
-    benchmark_figures,
-    benchmark_tables,
+    benchmark_scores,
+    curve_section,
     few_seeds,
     inputs,
+    score_section,
 )
 from tests import cases
 from tests.report import conftest
@@ -131,7 +132,7 @@ def test_the_section_is_on_the_page_and_in_results(runs, tmp_path):
 def test_bimodal_scores_are_shown_by_median_and_range(study):
     """Silhouettes, with mean - std below zero, show ranges; other columns do not."""
     analysed = analysis.analyse(study)
-    table = benchmark_tables.scores(analysed)
+    table = score_section.scores_table(analysed)
     names = [head.partition(" (")[0] for head in table.head]
     cells = dict(zip(names, table.rows[0], strict=True))
     silhouette = scores_by_algorithm(study, "silhouette")[table.rows[0][0]]
@@ -139,14 +140,14 @@ def test_bimodal_scores_are_shown_by_median_and_range(study):
     interval = f"[{silhouette.min():.1f}, {silhouette.max():.1f}]"
     assert cells["silhouette"] == f"{median:.1f} {interval}"
     assert " ± " in cells["edge"] and "[" not in cells["edge"]
-    assert analysis.RANGED in table.caption
+    assert benchmark_scores.RANGED in table.caption
     cell = analysed.cells[(analysed.cells["dataset"] == "silhouette")].iloc[0]
     assert 100 * cell["median"] == pytest.approx(median)
     assert cell["mean"] < cell["std"]
 
 
 def test_curves_of_bimodal_scores_have_one_dot_per_seed(study):
-    drawn = benchmark_figures.curve_figure(analysis.analyse(study), "accuracy").drawn
+    drawn = curve_section.curve_figure(analysis.analyse(study), "accuracy").drawn
     axes = {panel.get_title(loc="left"): panel for panel in drawn.axes}
     dots = {
         name: [
@@ -167,8 +168,8 @@ def test_curves_of_bimodal_scores_have_one_dot_per_seed(study):
 
 
 def test_curves_of_bimodal_scores_with_many_seeds_have_a_range(study, monkeypatch):
-    monkeypatch.setattr(benchmark_figures, "_MAX_DOTS", 3 * 2 * len(SEEDS) - 1)
-    figure = benchmark_figures.curve_figure(analysis.analyse(study), "accuracy")
+    monkeypatch.setattr(curve_section, "_MAX_DOTS", 3 * 2 * len(SEEDS) - 1)
+    figure = curve_section.curve_figure(analysis.analyse(study), "accuracy")
     assert "medians and ranges" in figure.caption
     axes = {panel.get_title(loc="left"): panel for panel in figure.drawn.axes}[
         "silhouette"

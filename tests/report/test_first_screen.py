@@ -21,11 +21,12 @@ from jbias.report import document, plots, tables, workdirs
 from jbias.report import options as options_lib
 from jbias.report.pages.benchmark import (
     analysis,
-    benchmark_figures,
     benchmark_page,
-    benchmark_tables,
+    benchmark_scores,
+    curve_section,
     inputs,
     prose,
+    score_section,
     seed_sections,
 )
 from tests import cases
@@ -149,7 +150,7 @@ def test_a_wide_table_of_scores_is_transposed_on_the_page(tmp_path):
     rng = np.random.default_rng(1)
     matrix = np.round(rng.uniform(30, 60, size=(15, 1)) + [[0, 3, 6]], 1)
     result = analysed(study(tmp_path, matrix, runs=3))
-    table = benchmark_tables.scores(result)
+    table = score_section.scores_table(result)
     shown = table.on_page
     assert shown.head == ("Data set", "a", "b", "c") and len(shown.rows) == 2 + 15
     for i, row in enumerate(table.rows):
@@ -157,7 +158,7 @@ def test_a_wide_table_of_scores_is_transposed_on_the_page(tmp_path):
             assert shown.rows[j][i + 1] == cell
             assert shown.marks(j, i + 1) == table.marks(i, j + 1)
     assert table.bold and shown.print_width < tables.FITS < table.print_width
-    narrow = benchmark_tables.scores(analysis.analyse(study(tmp_path, CLEAR)))
+    narrow = score_section.scores_table(analysis.analyse(study(tmp_path, CLEAR)))
     assert narrow.on_page is narrow
 
 
@@ -308,7 +309,7 @@ def test_shape_biases_at_chance_have_a_warning(tmp_path, share, is_doubted):
     for metric in ("accuracy", "shape_bias"):
         options = options_lib.Options(metric=metric)
         scores = inputs.from_runs([f"{folder}/*"], options)
-        cues = [x for x in scores.at_chance if x["metric"] == analysis.CUES]
+        cues = [x for x in scores.at_chance if x["metric"] == benchmark_scores.CUES]
         named = [(x["algorithm"], x["dataset"], x["chance"]) for x in cues]
         assert named == [("SagNet", "cue_conflict", 0.125)] * is_doubted
     doubts = [x for x in prose.warnings(analysis.analyse(scores)) if "either cue" in x]
@@ -329,7 +330,9 @@ def test_chance_is_judged_by_the_images_of_each_data_set(monkeypatch):
     )
     study = types.SimpleNamespace(decisions_for_neither=lambda: frame)
     monkeypatch.setattr(analysis, "_classes", lambda study: {"small": 16, "large": 16})
-    cells = [(cell["dataset"], cell["n"]) for cell in analysis._cues_at_chance(study)]
+    cells = [
+        (cell["dataset"], cell["n"]) for cell in benchmark_scores._cues_at_chance(study)
+    ]
     assert cells == [("small", 100)]
 
 
@@ -392,7 +395,7 @@ def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=sets)
     study = inputs.from_runs([f"{folder}/*"], options_lib.Options(metric=metric))
-    figures = benchmark_figures.curves(analysis.analyse(study))
+    figures = curve_section.blocks(analysis.analyse(study))
     (figure,) = [x for x in figures if x and x.name == f"curves_{metric}"]
     first, *other_axes = [axes for axes in figure.drawn.axes if axes.get_title("left")]
     assert first.get_ylabel() == label and not any(
@@ -423,7 +426,7 @@ def test_epochs_with_all_seeds_of_a_line_are_selected():
     expected = [
         sizes[tuple(row)] == 3 for row in frame[["panel", "line", "x"]].to_numpy()
     ]
-    assert benchmark_figures._has_all_seeds(frame).tolist() == expected
+    assert curve_section._has_all_seeds(frame).tolist() == expected
 
 
 def test_the_help_lists_the_metrics_of_runs(capsys):

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from jbias.report import options
-from jbias.report.pages.benchmark import analysis, benchmark_tables, inputs
+from jbias.report.pages.benchmark import (
+    analysis,
+    benchmark_blocks,
+    inputs,
+    rank_test_section,
+    score_section,
+)
 from jbias.stats import bayes, power
 
 
@@ -33,12 +39,20 @@ def test_wide_tables_show_the_first_data_sets_and_files_have_all(tmp_path):
     path = write(tmp_path / "s.csv", 2, 70)
     study = inputs.from_scores(path, options.Options())
     analysed = analysis.analyse(study)
-    for table in (benchmark_tables.scores(analysed), benchmark_tables.ranks(analysed)):
+    for table in (
+        score_section.scores_table(analysed),
+        rank_test_section.ranks_table(analysed),
+    ):
         heads = [head for head in table.head if head.startswith("D")]
-        assert heads == [f"D{i}" for i in range(benchmark_tables.MAX_COLUMNS)]
+        assert heads == [f"D{i}" for i in range(benchmark_blocks.MAX_COLUMNS)]
         assert "10 more data sets are in the CSV file." in table.caption
-    assert set(benchmark_tables.scores(analysed).data["dataset"]) == set(study.datasets)
-    assert len([x for x in benchmark_tables.ranks(analysed).data if x[0] == "D"]) == 70
+    assert set(score_section.scores_table(analysed).data["dataset"]) == set(
+        study.datasets
+    )
+    assert (
+        len([x for x in rank_test_section.ranks_table(analysed).data if x[0] == "D"])
+        == 70
+    )
 
 
 def test_sorted_differences_match_the_matrix_of_pairs(monkeypatch):

@@ -12,7 +12,12 @@ import pytest
 from jbias import report
 from jbias.report import options as options_lib
 from jbias.report import workdirs
-from jbias.report.pages.benchmark import analysis, benchmark_tables, inputs, score_notes
+from jbias.report.pages.benchmark import (
+    analysis,
+    inputs,
+    run_provenance_section,
+    score_notes,
+)
 from jbias.runs import costs, results, selection
 from tests.report import conftest
 
@@ -755,7 +760,7 @@ def test_each_run_with_costs_has_a_row(tmp_path):
     spend(tmp_path / "erm", ("NVIDIA H200", 2), ("NVIDIA H200", 1))
     spend(tmp_path / "padain", ("TPU v9", 1))
     study = types.SimpleNamespace(runs=workdirs.load(results.read(f"{tmp_path}/*")))
-    table = benchmark_tables.costs(study)
+    table = run_provenance_section.costs_table(study)
     assert len(table.rows) == 2, "a run without costs has no row"
     known, unknown = (dict(zip(table.head, row)) for row in table.rows)
     cells = [known[key] for key in ("device hours", "stepping", "kWh", "kg CO2e")]
@@ -764,7 +769,7 @@ def test_each_run_with_costs_has_a_row(tmp_path):
         assert words in known["assumed"]
     assert unknown["kWh"] == unknown["kg CO2e"] == "–"
     assert "power not known" in unknown["assumed"]
-    assert benchmark_tables.costs(types.SimpleNamespace(runs=())) is None
+    assert run_provenance_section.costs_table(types.SimpleNamespace(runs=())) is None
 
 
 def test_metrics_whose_squares_overflow_are_refused_with_their_cell(runs):

@@ -15,7 +15,13 @@ import pytest
 
 from jbias import report
 from jbias.report import options
-from jbias.report.pages.benchmark import analysis, inputs, prose, seed_sections
+from jbias.report.pages.benchmark import (
+    analysis,
+    benchmark_scores,
+    inputs,
+    prose,
+    seed_sections,
+)
 from jbias.runtime import cli
 from tests import cases
 
@@ -344,7 +350,10 @@ def test_means_on_one_data_set_are_not_called_single_runs(tmp_path):
     path = tmp_path / "means.csv"
     path.write_text("method,acc\nERM,73.8 ± 0.2\nSagNet,75.8 ± 0.3\n")
     tree = run(path, tmp_path / "out")
-    assert tree["headline"] == f"Nothing was tested on 'means': {analysis.MEANS_ALONE}."
+    assert (
+        tree["headline"]
+        == f"Nothing was tested on 'means': {benchmark_scores.MEANS_ALONE}."
+    )
     assert "single run" not in (tmp_path / "out" / "methods.md").read_text()
 
 

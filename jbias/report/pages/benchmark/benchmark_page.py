@@ -5,7 +5,6 @@ not None.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,12 +15,19 @@ from jbias import errors
 from jbias.report import document, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
 from jbias.report.pages.benchmark import (
-    benchmark_figures,
-    benchmark_tables,
+    benchmark_scores,
+    curve_section,
     few_seeds,
     grids,
+    power_section,
     prose,
+    rank_test_section,
+    run_provenance_section,
+    score_section,
     seed_sections,
+    selection_section,
+    similar_sets_section,
+    stability_section,
 )
 
 Analysis = analysis_lib.Analysis
@@ -33,19 +39,19 @@ class BenchmarkResults:
     """Data that the sections of the page show, computed once."""
 
     analysis: Analysis
-    # The result of `benchmark_figures.variability`; None for a file of scores.
+    # The result of `selection_section.variability`; None for a file of scores.
     deviations: pd.DataFrame | None
     curves: Sequence[document.Figure | None]
     seed_tests: Sequence[document.Block | None]  # Of one or two data sets, else ().
     few_seeds: Sequence[document.Block | None]
     grid: Sequence[document.Block | None]
     bias_table: tables.Table | None
-    biases: Mapping[str, Mapping[str, str]]  # See `benchmark_tables.shape_biases`.
+    biases: Mapping[str, Mapping[str, str]]  # See `score_section.shape_biases`.
     methods: prose.Methods
     bib: str  # BibTeX entries of the cited works.
 
 
-def report(study: analysis_lib.BenchmarkScores) -> document.Report:
+def report(study: benchmark_scores.BenchmarkScores) -> document.Report:
     """Return the report of a study: its tests, tables, figures, page and results.json.
 
     Raises ValueError if --reference is not an algorithm, for --paired-seeds with more than two data
@@ -84,22 +90,22 @@ def report(study: analysis_lib.BenchmarkScores) -> document.Report:
     )
 
 
-def _compute(study: analysis_lib.BenchmarkScores) -> BenchmarkResults:
+def _compute(study: benchmark_scores.BenchmarkScores) -> BenchmarkResults:
     """Return the results that the sections show; long computations run in parallel."""
     tested = analysis_lib.analyse(study)
     # The tasks release the GIL for most of their time, so threads run them in parallel.
     with analysis_lib.worker_threads() as pool:
         evidence = pool.submit(analysis_lib.with_evidence, tested)
-        curves = pool.submit(lambda: [*benchmark_figures.curves(tested)])
+        curves = pool.submit(lambda: [*curve_section.blocks(tested)])
         deviations = pool.submit(
-            lambda: benchmark_figures.variability(study) if study.is_runs else None
+            lambda: selection_section.variability(study) if study.is_runs else None
         )
         few_seeds_blocks = pool.submit(lambda: [*few_seeds.blocks(study)])
         grid_blocks = pool.submit(lambda: [*grids.blocks(study)])
         warnings = pool.submit(lambda: study.warnings)
         warnings.result()  # Now cached by the study.
         analysis = evidence.result()
-        bias_table = benchmark_tables.shape_bias(study) if study.is_runs else None
+        bias_table = score_section.shape_bias_table(study) if study.is_runs else None
         methods = prose.methods(analysis, seed_sections.methods(analysis))
         return BenchmarkResults(
             analysis=analysis,
@@ -109,13 +115,13 @@ def _compute(study: analysis_lib.BenchmarkScores) -> BenchmarkResults:
             few_seeds=few_seeds_blocks.result(),
             grid=grid_blocks.result(),
             bias_table=bias_table,
-            biases=benchmark_tables.shape_biases(study, bias_table),
+            biases=score_section.shape_biases(study, bias_table),
             methods=methods,
             bib=prose.bib(methods.keys),
         )
 
 
-def _check_options(study: analysis_lib.BenchmarkScores) -> None:
+def _check_options(study: benchmark_scores.BenchmarkScores) -> None:
     """Raise ValueError if --reference is not an algorithm of the study.
 
     Also raise ValueError for --paired-seeds with more than two data sets.
@@ -166,120 +172,16 @@ def _is_tested(analysis: Analysis) -> bool:
     return analysis.friedman is not None or bool(by_seeds and by_seeds.family)
 
 
-# The sections, in the order of the page.
-
-
-def _scores(computed: BenchmarkResults) -> Blocks:
-    """Yield the table of scores, the differences from the reference, and the figure of ranks."""
-    analysis = computed.analysis
-    yield benchmark_tables.scores(analysis, computed.biases)
-    if analysis.study.options.reference:
-        yield benchmark_tables.reference(analysis)
-    if analysis.tests is not None:
-        yield benchmark_figures.rank_figure(analysis)
-
-
-def _tests(computed: BenchmarkResults) -> Blocks:
-    """Yield reasons for missing tests, the tests over seeds, and the tables of the rank tests.
-
-    The table against the reference is left out if the reference was not tested.
-    """
-    analysis = computed.analysis
-    yield from map(document.Text, prose.untested(analysis))
-    yield from computed.seed_tests
-    if analysis.tests is not None:
-        yield benchmark_tables.omnibus(analysis)
-        yield benchmark_tables.strict(analysis)
-        yield benchmark_tables.nemenyi(analysis)
-        yield benchmark_tables.posthoc(analysis)
-        if _has_reference(analysis):
-            yield benchmark_tables.control(analysis)
-        yield benchmark_tables.ranks(analysis)
-
-
-def _has_reference(analysis: Analysis) -> bool:
-    """Return True if the reference was tested against every other algorithm."""
-    return analysis.tests is not None and analysis.tests.dunn is not None
-
-
-def _alike(computed: BenchmarkResults) -> Blocks:
-    """Yield sentences, figures and tables of data sets with similar scores.
-
-    There is a figure per kind of similarity. Nothing is yielded without tested ranks.
-    """
-    analysis = computed.analysis
-    if analysis.tests is None:
-        return
-    yield from map(document.Text, prose.similar_datasets(analysis))
-    for by in analysis.dataset_blocks:
-        yield benchmark_figures.dataset_figure(analysis, by)
-    if analysis.dataset_blocks:
-        yield benchmark_tables.blocked(analysis)
-        yield benchmark_tables.dataset_blocks(analysis)
-
-
-def _stability(computed: BenchmarkResults) -> Blocks:
-    """Yield sentences, and figures and tables of the analysed seeds.
-
-    Nothing is yielded without tested ranks.
-    """
-    analysis = computed.analysis
-    if analysis.tests is None:
-        return
-    yield from map(document.Text, prose.stability(analysis))
-    if analysis.runs is not None:
-        yield benchmark_figures.iqm_figure(analysis)
-        yield benchmark_figures.profile_figure(analysis)
-        yield benchmark_tables.stability(analysis)
-        yield benchmark_tables.differences(analysis)
-        if _has_reference(analysis):
-            yield benchmark_tables.outperforming(analysis)
-
-
-def _power(computed: BenchmarkResults) -> Blocks:
-    """Yield sentences, the figure and the table of power; nothing without tested ranks."""
-    analysis = computed.analysis
-    if analysis.tests is None:
-        return
-    yield from map(document.Text, prose.power(analysis))
-    if analysis.runs is not None:
-        yield benchmark_figures.power_figure(analysis)
-        yield benchmark_tables.power(analysis)
-
-
-def _selection(computed: BenchmarkResults) -> Blocks:
-    """Yield the figure of variability and the tables on selection; nothing for scores."""
-    analysis = computed.analysis
-    study = analysis.study
-    if study.is_runs:
-        deviations = computed.deviations
-        yield benchmark_figures.variability_figure(study, deviations)
-        yield benchmark_tables.validation(study)
-        yield benchmark_tables.selection_tests(analysis)
-        yield benchmark_tables.selections(study)
-        yield benchmark_tables.variability(study, deviations)
+def _caveats(computed: BenchmarkResults) -> Blocks:
+    """Yield the list of what to keep in mind."""
+    yield document.Text(prose.notes(computed.analysis))
 
 
 def _runs(computed: BenchmarkResults) -> Blocks:
     """Yield the table of the scores of single runs; nothing for a file of means."""
     study = computed.analysis.study
     if not study.is_of_means:
-        yield benchmark_tables.runs(study)
-
-
-def _provenance(computed: BenchmarkResults) -> Blocks:
-    """Yield the tables of runs, the source of the scores, and the folded settings of each run."""
-    study = computed.analysis.study
-    if study.is_runs:
-        yield benchmark_tables.settings(study)
-        yield benchmark_tables.costs(study)
-        yield benchmark_tables.provenance(study)
-        yield benchmark_tables.data(study)
-    yield document.Text(f"Made from {study.source}.")
-    for run in study.runs:
-        if run.config is not None:
-            text = json.dumps(dict(run.config), indent=1, ensure_ascii=False)
-            yield document.Folded(f"All settings of {run.workdir}", text)
+        yield score_section.runs_table(study)
 
 
 def _methods(computed: BenchmarkResults) -> Blocks:
@@ -299,23 +201,36 @@ def _folded(
 
 
 SECTIONS = (
-    document.SectionMaker("scores", "Scores", _scores),
-    document.SectionMaker("tests", "What is significant", _tests, is_folded=True),
-    _folded("alike", "Similar test sets", _alike),
-    _folded("seeds", "Stability", _stability),
+    document.SectionMaker(
+        "scores", "Scores", lambda x: score_section.blocks(x.analysis, x.biases)
+    ),
+    document.SectionMaker(
+        "tests",
+        "What is significant",
+        lambda x: rank_test_section.blocks(x.analysis, x.seed_tests),
+        is_folded=True,
+    ),
+    _folded(
+        "alike", "Similar test sets", lambda x: similar_sets_section.blocks(x.analysis)
+    ),
+    _folded("seeds", "Stability", lambda x: stability_section.blocks(x.analysis)),
     _folded("few_seeds", "Results with fewer seeds", lambda x: x.few_seeds),
     _folded("grid", "Methods at every value of a setting", lambda x: x.grid),
-    _folded("power", "Power", _power),
-    _folded(
-        "caveats",
-        "What to keep in mind",
-        lambda x: [document.Text(prose.notes(x.analysis))],
-    ),
+    _folded("power", "Power", lambda x: power_section.blocks(x.analysis)),
+    _folded("caveats", "What to keep in mind", _caveats),
     _folded("shape_bias", "Shape bias", lambda x: [x.bias_table]),
-    _folded("selection", "Selection", _selection),
+    _folded(
+        "selection",
+        "Selection",
+        lambda x: selection_section.blocks(x.analysis, x.deviations),
+    ),
     _folded("curves", "Over epochs", lambda x: x.curves),
     _folded("runs", "Single runs", _runs),
-    _folded("provenance", "What was run", _provenance),
+    _folded(
+        "provenance",
+        "What was run",
+        lambda x: run_provenance_section.blocks(x.analysis.study),
+    ),
     _folded("methods", "Methods, for a paper", _methods),
 )
 

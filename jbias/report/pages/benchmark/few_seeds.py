@@ -8,7 +8,7 @@ import pandas as pd
 from jbias import stats
 from jbias.report import document, plots, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import inputs, prose
+from jbias.report.pages.benchmark import benchmark_scores, inputs, prose
 
 SEEDS = (1, 3, 5, 10)
 POINTS = 10.0  # A difference in percentage points that most readers would report.
@@ -21,7 +21,7 @@ _HEADS = {
 }
 
 
-def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
+def frame(study: benchmark_scores.BenchmarkScores) -> pd.DataFrame:
     """Return statistics per metric, data set, number of seeds and algorithm; shape bias first.
 
     Columns: metric, dataset, methods (number of methods with several seeds), algorithm, difference
@@ -84,7 +84,7 @@ def _compare(task: _SeedGroups):
     )
 
 
-def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_SeedGroups]:
+def _tasks(study: benchmark_scores.BenchmarkScores) -> Iterator[_SeedGroups]:
     """Yield a task per metric and data set, with the scores of methods with several seeds.
 
     Methods with a missing score, and data sets without any method, are left out. The difference of
@@ -119,8 +119,8 @@ def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_SeedGroups]:
 
 
 def metrics(
-    study: analysis_lib.BenchmarkScores,
-) -> Iterator[tuple[str, pd.DataFrame, analysis_lib.Unit]]:
+    study: benchmark_scores.BenchmarkScores,
+) -> Iterator[tuple[str, pd.DataFrame, benchmark_scores.Unit]]:
     """Yield (metric, scores per seed, unit) for the study's metric; for runs, shape bias is first.
 
     Scores per seed have the columns of `BenchmarkScores.values`.
@@ -130,11 +130,11 @@ def metrics(
     if study.is_runs and metric != bias:
         sets = study.selected.loc[study.selected["metric"] == bias, "dataset"].unique()
         values = inputs.values_of(study.selected, bias, sets)
-        yield bias, values, analysis_lib.unit_of(bias, values["value"])
+        yield bias, values, benchmark_scores.unit_of(bias, values["value"])
     yield metric, study.values, study.unit
 
 
-def blocks(study: analysis_lib.BenchmarkScores) -> document.Blocks:
+def blocks(study: benchmark_scores.BenchmarkScores) -> document.Blocks:
     """Yield a sentence on the least reliable comparison, the table, and the figure or None.
 
     The sentence is left out if groups of 3 seeds or fewer cannot be compared. If no method has
@@ -145,7 +145,7 @@ def blocks(study: analysis_lib.BenchmarkScores) -> document.Blocks:
     if statistics.empty:
         reason = f"no algorithm has several {repeats}"
         if study.is_of_means:
-            reason = analysis_lib.MEANS_ALONE
+            reason = benchmark_scores.MEANS_ALONE
         yield document.Text(f"Not known: {reason}.")
         return
     keys = ["metric", "dataset", "methods", "difference", "needed", "seeds"]
@@ -166,7 +166,9 @@ def blocks(study: analysis_lib.BenchmarkScores) -> document.Blocks:
 
 
 def _table(
-    study: analysis_lib.BenchmarkScores, means: pd.DataFrame, statistics: pd.DataFrame
+    study: benchmark_scores.BenchmarkScores,
+    means: pd.DataFrame,
+    statistics: pd.DataFrame,
 ) -> tables.Table:
     """Return the table of few seeds, one row per metric and data set.
 

@@ -10,12 +10,11 @@ import math
 import pandas as pd
 
 from jbias.report import document, tables, workdirs
-from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import few_seeds
+from jbias.report.pages.benchmark import benchmark_scores, few_seeds
 from jbias.runs import results
 
 
-def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
+def grid_of(study: benchmark_scores.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     """Return (setting, runs) for the setting in which the runs of a method differ.
 
     setting: dotted key of the setting. runs: frame with a row per label (runs that differ only in
@@ -52,7 +51,7 @@ def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     return setting, grid.iloc[numbers.argsort(kind="stable")].reset_index(drop=True)
 
 
-def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFrame:
+def frame(study: benchmark_scores.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFrame:
     """Return a frame of scores and validation accuracies, one row per metric and row of `grid`.
 
     Columns: the columns of `grid` (label, algorithm, value), and
@@ -143,7 +142,7 @@ def pairs(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def blocks(study: analysis_lib.BenchmarkScores) -> document.Blocks:
+def blocks(study: benchmark_scores.BenchmarkScores) -> document.Blocks:
     """Yield a sentence per metric, the table of methods and the table of pairs of methods.
 
     A table without rows is None; with a single method there is no sentence. Nothing is yielded if
@@ -168,7 +167,7 @@ def blocks(study: analysis_lib.BenchmarkScores) -> document.Blocks:
 
 
 def _method_table(
-    study: analysis_lib.BenchmarkScores, runs: pd.DataFrame, setting: str
+    study: benchmark_scores.BenchmarkScores, runs: pd.DataFrame, setting: str
 ) -> tables.Table | None:
     """Return the table of scores over the grid, one row per metric and method; None if empty.
 
@@ -212,7 +211,7 @@ def _method_table(
 
 
 def _pair_table(
-    study: analysis_lib.BenchmarkScores, compared: pd.DataFrame, setting: str
+    study: benchmark_scores.BenchmarkScores, compared: pd.DataFrame, setting: str
 ) -> tables.Table | None:
     """Return a table with a row per metric and pair of methods; None if there are no pairs.
 

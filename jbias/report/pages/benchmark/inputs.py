@@ -15,7 +15,7 @@ import pandas as pd
 from jbias import scores
 from jbias.report import options as options_lib
 from jbias.report import workdirs
-from jbias.report.pages.benchmark import analysis, trained
+from jbias.report.pages.benchmark import analysis, benchmark_scores, trained, twin_runs
 from jbias.runs import checksums, results, selection
 from jbias.scores import units
 from jbias.stats import score_table
@@ -156,7 +156,7 @@ def from_runs(
     options: options_lib.Options,
     *,
     records: workdirs.RunRecords | None = None,
-) -> analysis.BenchmarkScores:
+) -> benchmark_scores.BenchmarkScores:
     """Return the scores of runs: `options.metric` at the evaluations that the rule selects.
 
     Names of algorithms in the options may be labels or aliases ("algorithm (variant)"). Seeds that
@@ -193,7 +193,7 @@ def from_runs(
     models = sorted(frame["model"].unique())
     train_sets = sorted(frame["train_data"].unique())
     with analysis.worker_threads() as pool:
-        twins_task = pool.submit(lambda: tuple(analysis.twins_of_runs(frame)))
+        twins_task = pool.submit(lambda: tuple(twin_runs.twins_of_runs(frame)))
         chosen_task = pool.submit(lambda: evaluated(frame))
         twins, chosen = twins_task.result(), chosen_task.result()
     del frame  # Free the largest frame before selection.
@@ -210,7 +210,7 @@ def from_runs(
         more = trained.read(options.trained_on, names, measured)
         more = [(label_of(algorithm), dataset) for algorithm, dataset in more]
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
-    return analysis.BenchmarkScores(
+    return benchmark_scores.BenchmarkScores(
         source=", ".join(patterns),
         options=options,
         rule=rules.words(options.selection),
@@ -505,7 +505,9 @@ def _listed(values: pd.Series) -> str:
     return ", ".join(f"{name}: {value:g}" for name, value in values.items())
 
 
-def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkScores:
+def from_scores(
+    path: str, options: options_lib.Options
+) -> benchmark_scores.BenchmarkScores:
     """Return the scores of a file in any layout that `jbias.scores.read` reads.
 
     A column `trained_on` (yes or no) says whether an algorithm was trained on data like the data
@@ -559,7 +561,7 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
         )
     values = frame.rename(columns={"score": "value", "run": "seed"})
     values = values.drop(columns="trained_on")
-    return analysis.BenchmarkScores(
+    return benchmark_scores.BenchmarkScores(
         source=path,
         layout_notes=reading.description,
         options=dataclasses.replace(options, metric="score", selection="given"),

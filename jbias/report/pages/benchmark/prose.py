@@ -15,12 +15,10 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import jbias
 from jbias.report import tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import score_notes
+from jbias.report.pages.benchmark import benchmark_scores, score_notes
 from jbias.runtime import messages
 from jbias.stats import resampling
 
@@ -282,7 +280,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     against the reference only. If the reference was not tested, one sentence says so. reference:
     name of the reference algorithm.
     """
-    if analysis.tests is None or analysis.tests.dunn is None:
+    if not analysis.has_reference:
         return f"{reference} is not in the tests."
     better, worse = analysis.study.rank_words
     pairs = [
@@ -340,26 +338,6 @@ def _changed_conclusions(
             )
 
 
-def similar_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield the paragraph on the number of independent data sets; nothing without blocks."""
-    if not analysis.dataset_blocks:
-        return
-    scores, deviations = (blocks for blocks, _ in analysis.dataset_blocks.values())
-    n, k = analysis.means.shape
-    yield (
-        f"The {n} data sets carry the information of about {scores.participation_ratio:.2f} "
-        f"independent ones; {n} unrelated data sets would be about {scores.unrelated:.1f}. This "
-        "is the participation ratio of Spearman's correlations of their mean scores over "
-        f"{k} algorithms. By the deviations of ranks from each algorithm's mean rank the "
-        f"numbers are {deviations.participation_ratio:.2f} and {deviations.unrelated:.1f}. "
-        "Scores also correlate because algorithms differ: the more they differ, the fewer "
-        "blocks by scores there are, and the lower is the power of a test over these blocks. "
-        "Blocks by deviations do not have this problem. Both kinds of blocks are made from the "
-        "scores that are tested. Blocks chosen before the scores were seen are better: "
-        "jbias.stats.friedman_blocked takes such blocks."
-    )
-
-
 def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield warnings on runs that may be copies, then on accuracies and decisions at chance.
 
@@ -387,14 +365,17 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
         cells = [
             cell
             for cell in study.at_chance
-            if (cell["metric"] == analysis_lib.CUES) == is_of_cues
+            if (cell["metric"] == benchmark_scores.CUES) == is_of_cues
         ]
         if cells:
             yield _at_chance(study, cells, is_of_cues=is_of_cues)
 
 
 def _at_chance(
-    study: analysis_lib.BenchmarkScores, cells: Sequence[Mapping], *, is_of_cues: bool
+    study: benchmark_scores.BenchmarkScores,
+    cells: Sequence[Mapping],
+    *,
+    is_of_cues: bool,
 ) -> str:
     """Return the warning on cells at chance: their number, names, level and remedies.
 
@@ -459,7 +440,7 @@ def describe_scores(analysis: analysis_lib.Analysis) -> str:
         spread = f"One score per cell; ± needs several {study.repeats}."
     else:
         spread = f"Mean ± std (n - 1) over {tables.span(sizes)} {study.repeats}."
-        spread += f" {analysis_lib.RANGED}" if study.unit.name else ""
+        spread += f" {benchmark_scores.RANGED}" if study.unit.name else ""
     unit = " in %" if study.unit.name else ""
     metric = study.options.metric.replace("_", " ").capitalize()
     return f"{metric}{unit}, {study.ranks_first}. {spread} Selection: {study.rule}."
@@ -494,51 +475,6 @@ def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
         f"(Bonferroni over its pairs) does not separate from the {best}; also mean ranks that "
         "Nemenyi's test does not separate from the first."
     )
-
-
-def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield sentences on the stability of the conclusions when the seeds are redrawn.
-
-    If seeds were not analysed, the only sentence has the reason.
-    """
-    repeats = analysis.study.repeats
-    if analysis.runs is None:
-        yield (
-            f"The effect of other {repeats} is unknown: {analysis.no_seeds}. The tests above "
-            "treat the scores as exact."
-        )
-        return
-    stable = analysis.seeds.stability
-    mixed = analysis.seeds.mixed
-    best = int(np.argmax(stable.best))
-    yield (
-        f"With other {repeats} (redrawn from these), {stable.algorithms[best]} would rank "
-        f"first in {share(stable.best[best])} of draws, and the order of all algorithms would "
-        f"be the same in {share(stable.same_order)}."
-    )
-    yield (
-        f"Friedman's test by F {'rejects' if stable.friedman else 'does not reject'} here, and "
-        f"would decide otherwise in {share(stable.friedman_flips)} of draws; Nemenyi's test "
-        f"would decide otherwise on at least one pair in {share(stable.any_flips)}."
-    )
-    yield (
-        f"A linear mixed model in which {repeats} and data sets are samples gives "
-        f"F({mixed.df[0]:.4g}, {mixed.df[1]:.4g}) = {tables.digits(2)(mixed.statistic)}, "
-        f"{p_equals(mixed.pvalue)}, for equal means on data sets like these."
-    )
-
-
-def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield sentences on the power of the study: the verdict and the difference tested.
-
-    If seeds were not analysed, the only sentence has the reason.
-    """
-    if analysis.runs is None:
-        yield f"Power is not known: {analysis.no_seeds}."
-        return
-    result = analysis.seeds.power
-    yield result.verdict
-    yield f"The power is for a difference of {result.difference:g}; --points sets this value."
 
 
 def warnings(analysis: analysis_lib.Analysis) -> list[str]:
@@ -685,7 +621,7 @@ def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
         )
 
 
-def _lost_seeds(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
+def _lost_seeds(study: benchmark_scores.BenchmarkScores) -> Iterator[str]:
     """Yield a sentence per diverged seed, and per run without records of a seed in its settings."""
     labels = {run.name: run.label for run in study.runs}
     for row in study.diverged.itertuples():
@@ -696,7 +632,7 @@ def _lost_seeds(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
             yield f"{run.workdir} has no record of seed {tables.join(run.lost_seeds)}."
 
 
-def demonstration(study: analysis_lib.BenchmarkScores) -> str:
+def demonstration(study: benchmark_scores.BenchmarkScores) -> str:
     """Return the note for the page's head if all runs were trained on the set "shapes", else ""."""
     if not study.train_sets or not all(map(_is_drawn, study.train_sets)):
         return ""
@@ -711,7 +647,7 @@ def _is_drawn(train_data: str) -> bool:
     return re.split("[/:]", train_data)[0] == "shapes"
 
 
-def _caveats_of_runs(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
+def _caveats_of_runs(study: benchmark_scores.BenchmarkScores) -> Iterator[str]:
     """Yield sentences on the limits of a study of runs, each only where it applies.
 
     In this order: algorithms with fewer than 3 seeds; training on the embedded data set "shapes";
@@ -797,7 +733,7 @@ def _cited_keys(text: str) -> list[str]:
     return sorted(cited, key=text.index)
 
 
-def _compared_algorithms(study: analysis_lib.BenchmarkScores) -> str:
+def _compared_algorithms(study: benchmark_scores.BenchmarkScores) -> str:
     """Return the sentence on the numbers of algorithms, data sets and runs, and the metric."""
     if study.is_of_means:
         runs = "means over runs; the scores of each run are not known"
@@ -862,7 +798,7 @@ def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         f"equivalence of {analysis.rope:g} [benavoli2017]"
         f"{'' if bradley_terry is None else ' and the Bradley-Terry model [wainer2023]'}."
     )
-    if analysis.tests.dunn is not None:
+    if analysis.has_reference:
         yield (
             f"Comparisons with {analysis.tests.dunn.control} alone are adjusted by "
             "Dunn [dunn1961] and Holm."

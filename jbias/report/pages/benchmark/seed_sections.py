@@ -14,7 +14,7 @@ import pandas as pd
 
 from jbias.report import document, plots, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import prose
+from jbias.report.pages.benchmark import benchmark_scores, prose
 from jbias.stats import seed_tests
 
 Analysis = analysis_lib.Analysis
@@ -55,7 +55,7 @@ def _untested(analysis: Analysis) -> tuple[str, str]:
     repeats = analysis.study.repeats
     where = f"on {_quoted(result.datasets)}"
     if analysis.study.is_of_means:
-        headline = f"Nothing was tested {where}: {analysis_lib.MEANS_ALONE}."
+        headline = f"Nothing was tested {where}: {benchmark_scores.MEANS_ALONE}."
     else:
         headline = (
             f"Nothing was tested: {where} {_subject_with_single_run(result)} a single "
@@ -138,7 +138,7 @@ def _dataset_answer(analysis: Analysis, dataset: str) -> str:
 
 
 def _names_at_chance(
-    study: analysis_lib.BenchmarkScores, test: seed_tests.SeedTest
+    study: benchmark_scores.BenchmarkScores, test: seed_tests.SeedTest
 ) -> list[str]:
     """Return the algorithms of a pair with decisions at chance that invalidate the test, or [].
 
@@ -499,7 +499,7 @@ def frame(analysis: Analysis) -> pd.DataFrame:
     return table.rename(columns=new_names)
 
 
-def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
+def _heads(study: benchmark_scores.BenchmarkScores) -> tuple[str, str, str]:
     """Return the column heads of (the difference, the first algorithm, the second algorithm).
 
     Such as ("advantage", "better", "worse").
