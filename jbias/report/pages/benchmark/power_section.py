@@ -24,7 +24,7 @@ def blocks(analysis: Analysis) -> document.Blocks:
         yield power_table(analysis)
 
 
-def _sentences(analysis: analysis_lib.Analysis) -> Iterator[str]:
+def _sentences(analysis: Analysis) -> Iterator[str]:
     """Yield sentences on the power of the study: the verdict and the difference tested.
 
     If seeds were not analysed, the only sentence has the reason.

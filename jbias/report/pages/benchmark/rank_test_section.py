@@ -13,10 +13,7 @@ import pandas as pd
 from jbias import stats
 from jbias.report import document, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import (
-    benchmark_blocks,
-    prose,
-)
+from jbias.report.pages.benchmark import benchmark_blocks, prose
 
 Analysis = analysis_lib.Analysis
 

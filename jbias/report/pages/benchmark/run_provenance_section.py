@@ -10,10 +10,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from jbias.report import document, tables, workdirs
-from jbias.report.pages.benchmark import (
-    benchmark_blocks,
-    benchmark_scores,
-)
+from jbias.report.pages.benchmark import benchmark_blocks, benchmark_scores
 
 
 def blocks(study: benchmark_scores.BenchmarkScores) -> document.Blocks:

@@ -261,7 +261,7 @@ def shape_biases(
 
     "(chance)" follows a shape bias if the share of decisions for shape or texture is at chance.
     Rows that the page does not show are left out. Empty without a table, and if shape bias is the
-    metric of the study. table: the result of `shape_bias`; None for a file of scores.
+    metric of the study. table: the result of `shape_bias_table`; None for a file of scores.
     """
     if table is None or study.options.metric == "shape_bias":
         return {}

@@ -11,10 +11,7 @@ import pandas as pd
 
 from jbias.report import document, plots, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import (
-    benchmark_blocks,
-    benchmark_scores,
-)
+from jbias.report.pages.benchmark import benchmark_blocks, benchmark_scores
 from jbias.runs import results, selection
 
 Analysis = analysis_lib.Analysis
@@ -155,7 +152,7 @@ def variability_table(
 
     One row per algorithm and data set with a known deviation. Columns: algorithm, dataset, within,
     between and seeds; the files also have evaluations. data: the result of
-    `benchmark_figures.variability`.
+    `variability`.
     """
     data = data.dropna(subset=["within", "between"], how="all")
     show = study.unit.show

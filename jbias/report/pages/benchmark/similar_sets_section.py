@@ -27,7 +27,7 @@ def blocks(analysis: Analysis) -> document.Blocks:
         yield dataset_blocks_table(analysis)
 
 
-def _sentences(analysis: analysis_lib.Analysis) -> Iterator[str]:
+def _sentences(analysis: Analysis) -> Iterator[str]:
     """Yield the paragraph on the number of independent data sets; nothing without blocks."""
     if not analysis.dataset_blocks:
         return

@@ -13,10 +13,7 @@ import pandas as pd
 from jbias import stats
 from jbias.report import document, plots, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import (
-    benchmark_blocks,
-    prose,
-)
+from jbias.report.pages.benchmark import benchmark_blocks, prose
 
 Analysis = analysis_lib.Analysis
 
@@ -38,7 +35,7 @@ def blocks(analysis: Analysis) -> document.Blocks:
             yield outperforming_table(analysis)
 
 
-def _sentences(analysis: analysis_lib.Analysis) -> Iterator[str]:
+def _sentences(analysis: Analysis) -> Iterator[str]:
     """Yield sentences on the stability of the conclusions when the seeds are redrawn.
 
     If seeds were not analysed, the only sentence has the reason.
