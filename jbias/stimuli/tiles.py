@@ -31,7 +31,7 @@ def rearrange(
 ) -> Float[Array, "h w c"]:
     """Return an image of g by g tiles, whose position i (row by row) shows tile order[i].
 
-    Pixels outside of tiles, at the right and bottom borders, do not change; otherwise see `arrange`.
+    Pixels outside of tiles, at the right and bottom borders, do not change. Otherwise as `arrange`.
     """
     h, w = (side // g * g for side in image.shape[:2])
     arranged = arrange(image, order, g=g)

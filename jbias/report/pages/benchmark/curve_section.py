@@ -27,9 +27,10 @@ def blocks(analysis: Analysis) -> document.Blocks:
 def curve_figure(analysis: Analysis, metric: str) -> document.Figure | None:
     """Return the figure of a metric over epochs, one panel per data set; None without records.
 
-    The figure shows at most `MAX_PANELS` data sets and the algorithms of `benchmark_blocks.drawn_algorithms`. A
-    panel shows mean ± standard deviation over seeds. If this range leaves [0, 100] %, the panel
-    shows medians with a dot per seed, or with ranges if there are too many dots.
+    The figure shows at most `MAX_PANELS` data sets and the algorithms of
+    `benchmark_blocks.drawn_algorithms`. A panel shows mean ± standard deviation over seeds. If this
+    range leaves [0, 100] %, the panel shows medians with a dot per seed, or with ranges if there
+    are too many dots.
     """
     study = analysis.study
     names = benchmark_blocks.drawn_algorithms(analysis)

@@ -59,10 +59,10 @@ def ranks_table(analysis: Analysis) -> tables.Table | None:
 def nemenyi_table(analysis: Analysis) -> tables.Table:
     """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks.
 
-    Columns of the page: algorithm, mean rank, and one per algorithm, for the first `benchmark_blocks.MAX_COLUMNS`
-    algorithms. Columns of the files: algorithm, and one per algorithm, for all algorithms in the
-    order of `analysis.algorithms`. Significant cells are bold, small p-values are shaded. Ranks
-    must have been tested.
+    Columns of the page: algorithm, mean rank, and one per algorithm, for the first
+    `benchmark_blocks.MAX_COLUMNS` algorithms. Columns of the files: algorithm, and one per
+    algorithm, for all algorithms in the order of `analysis.algorithms`. Significant cells are bold,
+    small p-values are shaded. Ranks must have been tested.
     """
     names = analysis.algorithms
     result = analysis.nemenyi

@@ -43,10 +43,10 @@ def scores_table(
 
     `Unit.spread` chooses mean or median per data set. One row per algorithm. Columns: name, number
     of seeds or runs (not for a file of means), mean rank if ranks were tested, and the first
-    `benchmark_blocks.MAX_COLUMNS` data sets. "(n=2)" follows the score of a cell with fewer seeds than the
-    algorithm, and "(chance)" follows a score at chance. The cells of `Analysis.best_cells` and the
-    mean ranks of `Analysis.leaders` are bold, and the cells of `BenchmarkScores.trained` are
-    underlined. The files have the rows of `Analysis.cells`. biases: shape biases as text, as
+    `benchmark_blocks.MAX_COLUMNS` data sets. "(n=2)" follows the score of a cell with fewer seeds
+    than the algorithm, and "(chance)" follows a score at chance. The cells of `Analysis.best_cells`
+    and the mean ranks of `Analysis.leaders` are bold, and the cells of `BenchmarkScores.trained`
+    are underlined. The files have the rows of `Analysis.cells`. biases: shape biases as text, as
     returned by `shape_biases`, for further columns on the page; None for no further columns.
     """
     study = analysis.study
@@ -196,7 +196,8 @@ def runs_table(study: benchmark_scores.BenchmarkScores) -> tables.Table | None:
     wide = wide.reset_index().astype({"algorithm": str})
     number = wide["seed"].astype(str).str.extract(r"(\d+)$")[0].astype(float).fillna(0)
     place = wide["algorithm"].map({name: i for i, name in enumerate(study.algorithms)})
-    caption = f"Scores of each {repeat}, at {study.rule}.{benchmark_blocks.hidden_datasets(study.datasets)}"
+    hidden_datasets = benchmark_blocks.hidden_datasets(study.datasets)
+    caption = f"Scores of each {repeat}, at {study.rule}.{hidden_datasets}"
     order = np.lexsort((number, place))
     return benchmark_blocks.table("runs", caption, wide.iloc[order], columns, most=200)
 

@@ -221,9 +221,9 @@ def variability_figure(
 ) -> document.Figure | None:
     """Return the figure of box plots of deviations within and between runs, or None.
 
-    The figure shows the first `benchmark_blocks.MAX_CURVES` algorithms. None if all deviations within runs, or all
-    deviations between runs, are unknown for these algorithms. deviations: the result of
-    `variability`.
+    The figure shows the first `benchmark_blocks.MAX_CURVES` algorithms. None if all deviations
+    within runs, or all deviations between runs, are unknown for these algorithms. deviations: the
+    result of `variability`.
     """
     names = study.algorithms[: benchmark_blocks.MAX_CURVES]
     kinds = ["within", "between"]

@@ -256,9 +256,9 @@ def iqm_figure(analysis: Analysis) -> document.Figure:
 
 
 def profile_figure(analysis: Analysis) -> document.Figure:
-    """Return the figure of performance profiles of the tested algorithms of `benchmark_blocks.drawn_algorithms`.
+    """Return the figure of performance profiles of the tested algorithms.
 
-    Seeds must have been analysed.
+    The algorithms are those of `benchmark_blocks.drawn_algorithms`. Seeds must have been analysed.
     """
     repeats = analysis.study.repeats
     profiles = analysis.seeds.performance_profiles
