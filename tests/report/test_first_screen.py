@@ -329,7 +329,8 @@ def test_chance_is_judged_by_the_images_of_each_data_set(monkeypatch):
         }
     )
     study = types.SimpleNamespace(decisions_for_neither=lambda: frame)
-    monkeypatch.setattr(analysis, "_classes", lambda study: {"small": 16, "large": 16})
+    classes = {"small": 16, "large": 16}
+    monkeypatch.setattr(benchmark_scores, "_classes", lambda study: classes)
     cells = [
         (cell["dataset"], cell["n"]) for cell in benchmark_scores._cues_at_chance(study)
     ]
