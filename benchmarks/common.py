@@ -110,10 +110,10 @@ class Trainer:
         self.devices = devices or mesh.make(1)
         self.which, self.step = which, 0
         self.stage = with_seeds(stage, which)
-        self.experiment = placement.fit_to_devices(
+        self.placed = placement.fit_to_devices(
             self.stage, self.devices, strategy=strategy
         )
-        self.layout, self.packed = self.experiment.layout, self.experiment.start()
+        self.layout, self.packed = self.placed.layout, self.placed.start()
 
     @property
     def images(self) -> int:
@@ -125,9 +125,9 @@ class Trainer:
         numbers = range(self.step, self.step + steps)
         for static, group in itertools.groupby(numbers, self.stage.static):
             group_steps = list(group)
-            args = self.experiment.batches(group_steps[0], len(group_steps))
+            args = self.placed.batches(group_steps[0], len(group_steps))
             stored = self.stage.feed.shared(self.step)
-            self.packed, _ = self.experiment.step(self.packed, args, stored, static)
+            self.packed, _ = self.placed.step(self.packed, args, stored, static)
         self.step += steps
         jax.block_until_ready(self.packed)
 

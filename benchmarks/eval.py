@@ -97,7 +97,7 @@ def make_evaluation(
         batches = loader.batches([images], min(batch, count), reading)
         on_devices = (mesh.split(rows, trainer.devices) for rows in batches)
         rules, split = [inference.DecisionRule(count)], trainer.layout.split_wave
-        score = trainer.experiment.scorer("auto")
+        score = trainer.placed.scorer("auto")
         list(inference.decide_sets(score, variables, on_devices, rules, split=split))
 
     return evaluate

@@ -70,19 +70,19 @@ class Probe:
         self.way = way
         seeds = tuple(range(way.seeds))
         stage = common.stage_of("erm", setting, which=seeds, precision=precision)
-        self.experiment = placement.fit_to_devices(
+        self.placed = placement.fit_to_devices(
             common.with_seeds(stage, seeds),
             mesh.make(1),
             strategy=way.strategy,
             scanned=way.scanned,
         )
-        self.states = self.experiment.start()
+        self.states = self.placed.start()
         self.step = 0
         self.seconds: list[tuple[float, float]] = []
 
     def run(self, steps: int) -> tuple[float, float]:
         """Take steps; return the seconds until the last dispatch, and until all is computed."""
-        laid = self.experiment
+        laid = self.placed
         steps_per_dispatch = self.way.scanned or DISPATCHED
         began = time.perf_counter()
         last = self.step + steps

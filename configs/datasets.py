@@ -305,7 +305,15 @@ def _split(
 
     c.train = dict(part(f"{train}[:90%]"), batch=64)
     c.valid = part(f"{train}[90%:]")
-    c.tests = {test: part(test) for test in tests}
+    c.tests = {_name_of_set(test): part(test) for test in tests}
+
+
+def _name_of_set(split: str) -> str:
+    """Return the name in config.tests of a split, "fog-3" for "fog/3".
+
+    Names have no slash and no dot, as folders and entries of the config are named after them.
+    """
+    return split.replace("/", "-").replace(".", "_")
 
 
 def _use_cnn(c: ml_collections.ConfigDict, arg) -> None:

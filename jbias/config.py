@@ -613,6 +613,7 @@ def change(
         errors.refuse(flag, "be what jbias.config.load returns", config)
     texts: dict[str, str | None] = {}
     text_of_entry: dict[str, str | None] = {}
+    entry_of_key: dict[str, str] = {}
     for flag_text in _check_changes(changes, flag):
         key, equals, value = flag_text.removeprefix(f"--{flag}.").partition("=")
         text = value if equals else None
@@ -620,9 +621,14 @@ def change(
         if text_of_entry.setdefault(entry, text) != text:
             place = f"--{flag}.{key}"
             errors.refuse(place, "be given once", flag_text, "leave one of them out")
-        texts[key] = text
+        texts[key], entry_of_key[key] = text, entry
+
+    def comes_later(key: str) -> bool:
+        """Return True for options of a function that is named by another change."""
+        return _is_option_of_changed_name(entry_of_key[key], text_of_entry)
+
     # Names first: the options of a function are known when its name is.
-    for key in sorted(texts, key=lambda key: _is_option_of_changed_name(key, texts)):
+    for key in sorted(texts, key=comes_later):
         text = texts[key]
         where = f"--{flag}.{key}"
         path = _split_key(key, where)
@@ -633,8 +639,9 @@ def change(
 def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
     """Return True if a change sets an option of a function whose name is changed, too.
 
-    key: key of the change, such as "algo.strength". keys: keys of all changes; True if
-    "algo.name" or "algo.data", which name the function, is among them. False for these two keys.
+    key: key of the change, such as "stages[0].algo.strength". keys: keys of all changes; True if
+    "stages[0].algo.name" or "stages[0].algo.data", which name the function, is among them. False
+    for these two keys.
     """
     part, _, entry = key.rpartition(".")
     naming = ("name", "data")
@@ -872,6 +879,8 @@ def seeds_remedy(number: int, where: str) -> str:
     where: name of the entry, such as "--config.seeds". The number could mean one seed, or how
     many seeds.
     """
+    if number < 0:
+        return f"write {where}=(0, 1) for seeds 0 and 1"
     one_seed = f"write {where}=({number},) for seed number {number}"
     if number < 1:
         return one_seed

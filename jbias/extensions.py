@@ -35,8 +35,28 @@ class Registry(NamedTuple):
     guarded_fields: tuple[str, ...] = ()
 
 
-# Public modules of earlier versions, with what a user's file imports instead.
-_MOVED_MODULES = {
+# Public modules and names of earlier versions, with what a user's file imports instead.
+_MOVED = {
+    "jbias.augment.sampling": "jbias.augment.batch_permutations for permute, orders, "
+    "orders_across, split_groups, reorder and inverse; jbias.augment.random_numbers for keys, "
+    "draw_each, uniforms and integers",
+    "jbias.data.base.Spec": "jbias.data.base.DataSet",
+    "jbias.data.base.check_int": "jbias.errors.check_whole",
+    "jbias.data.base.check_whole": "jbias.errors.check_whole",
+    "jbias.data.base.did_you_mean": "jbias.errors.suggest",
+    **{
+        f"jbias.config.{name}": f"jbias.errors.{name}"
+        for name in (
+            "refuse",
+            "suggest",
+            "check_known",
+            "check_all_known",
+            "check_type",
+            "check_annotations",
+            "check_folder_name",
+            "type_name",
+        )
+    },
     "jbias.evals.decisions": "jbias.measures.decisions; its functions that read and write "
     "files are in jbias.evals.decision_files",
     "jbias.evals.probe": "jbias.stimuli.shown, and return shown.Stimuli(conditions, show, "
@@ -130,11 +150,11 @@ def _load(where: str, name: str) -> Any:
 
 @contextlib.contextmanager
 def _explain_moves() -> Iterator[None]:
-    """Add a note to an ImportError of the context if it is of a module that has moved."""
+    """Add a note to an ImportError of the context if it is of a module or name that has moved."""
     try:
         yield
     except ImportError as error:
-        for old_name, remedy in _MOVED_MODULES.items():
+        for old_name, remedy in _MOVED.items():
             package, _, module = old_name.rpartition(".")
             is_from_package = error.name == package and f"'{module}'" in str(error)
             if error.name == old_name or is_from_package:

@@ -124,7 +124,14 @@ class Look(NamedTuple):
     @property
     def tasks(self) -> list["suites.Task"]:
         """The suite's measures and sets, except measures of features inside a network."""
-        return [task for task in self.suite.tasks() if not task.measure.looks_inside]
+        return [task for task in self.suite.tasks() if not self.looks_inside(task)]
+
+    def looks_inside(self, task: "suites.Task") -> bool:
+        """Return True if a measure reads activations instead of decisions."""
+        from jbias.evals.activations import inside
+
+        probe = self.suite.make_probe(task.measure, task.dataset)
+        return isinstance(probe, inside.Inside)
 
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
         """Write a figure as PNG, SVG and PDF, and log its path.
@@ -497,7 +504,7 @@ def _draw_stimuli(look: Look, has_networks: bool) -> None:
     unchanged: dict[str, list[suites.Task]] = {}  # By measure.
     log = look.call.say
     for task in look.suite.tasks():
-        if task.measure.looks_inside:
+        if look.looks_inside(task):
             log(f"no sheet: {task.name}: does not change images")
     for task in look.tasks:
         probe = look.suite.make_probe(task.measure, task.dataset)

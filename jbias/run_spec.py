@@ -107,6 +107,7 @@ KEYS = tuple(key for key in ENTRIES if "." not in key)
 # The sources of randomness in a run.
 SOURCES = tuple(key[4:] for key in ENTRIES if key.startswith("fix."))
 RUN_KEYS = tuple(field.name for field in dataclasses.fields(RunOptions))
+LOADING_KEYS = tuple(field.name for field in dataclasses.fields(Loading))
 # Runs that began with an older version do not have these keys.
 OPTIONAL_KEYS = (
     *(field.name for field in dataclasses.fields(RunOptions) if _has_default(field)),
@@ -164,6 +165,7 @@ def check_entries(config: Mapping[str, Any]) -> None:
     jc.check_finite("config", config)
     _check_keys("config", config, KEYS)
     _check_keys("config.run", config["run"], RUN_KEYS)
+    _check_keys("config.run.loading", config["run"]["loading"], LOADING_KEYS)
     _check_types("config", config)
     for name, test in config["tests"].items():
         _require(f"config.tests.{name}", test, ("data", "split"))
@@ -469,7 +471,13 @@ class RunSpec:
     def with_run(self, **changes: Any) -> "RunSpec":
         """Return the spec with other values of entries of config.run, such as profile=True."""
         config = {**self.config, "run": {**self.config["run"], **changes}}
-        return dataclasses.replace(self, config=config)
+        all_branches = tuple(branches(config))
+        return dataclasses.replace(
+            self,
+            config=config,
+            branches=all_branches,
+            members=members(config["seeds"], all_branches),
+        )
 
     @classmethod
     def from_config(cls, config: "Mapping[str, Any] | RunSpec") -> "RunSpec":

@@ -53,6 +53,7 @@ REFUSED = {
         "or --config=NAME:seeds=2 for 2 seeds$"
     ),
     "--config.seeds=1": "write .* for seed number 1, .*:seeds=1 for one seed$",
+    "--config.seeds=-1": r"write --config.seeds=\(0, 1\) for seeds 0 and 1$",
     "--config.seeds=0": r"write --config.seeds=\(0,\) for seed number 0$",
     "--config.stages=2": r"write \(2,\) for a list of only 2$",
     "--config.stages.1.epochs=2": "no such entry 1; it has none",
@@ -292,3 +293,17 @@ def test_a_config_without_parameters_is_read(tmp_path):
     assert jc.load(str(path), flag="config").a == 1
     with pytest.raises(ValueError, match="takes no arguments, got 'x=1'"):
         jc.load(f"{path}:x=1", flag="config")
+
+
+@cases.each("stage", ["stages.1", "stages[1]"])
+def test_a_stage_is_one_entry_in_both_spellings(stage, tmp_path):
+    """The option of a user's function is known, as its name is changed first."""
+    path = tmp_path / "alg.py"
+    path.write_text("def make(net, *, strength: float = 1.0):\n    pass\n")
+    config = jc.load("jbias:infodrop:smoke", flag="config")
+    changes = [
+        f"--config.{stage}.algo.strength=2",
+        f"--config.stages[1].algo.name={path}:make",
+    ]
+    jc.change(config, changes, flag="config")
+    assert config.stages[1]["algo"]["strength"] == 2.0

@@ -25,8 +25,12 @@ def facts(data_set: base.DataSet) -> str:
 
 
 def with_lines(page: str) -> str:
-    """Return the text of the page with a line for every data set."""
-    paragraphs, number = page.split("\n\n"), -1
+    """Return the text of the page with a line for every data set, and for no other set."""
+    named = {text: re.match(r"\*\*(\w+)\*\*\. ", text) for text in page.split("\n\n")}
+    paragraphs = [
+        text for text, name in named.items() if not name or name[1] in data.DATASETS
+    ]
+    number = -1
     for name, data_set in data.DATASETS.items():
         starts = [text.startswith(f"**{name}**. ") for text in paragraphs]
         if True in starts:
@@ -58,6 +62,14 @@ def test_a_new_set_gets_its_line_after_that_of_the_row_above():
     data_set = data.DATASETS["office_home"]
     line = f"{facts(data_set)}{data_set.cite}.\n\n"
     assert with_lines(page[:start] + page[end:]) == page[:start] + line + page[end:]
+
+
+def test_the_line_of_a_set_that_is_gone_goes():
+    page = PAGE.read_text("utf-8")
+    assert (
+        with_lines(page.replace("**celeba**. ", "**gone**. A set.\n\n**celeba**. "))
+        == page
+    )
 
 
 def test_changed_facts_are_written_and_the_citation_is_kept():

@@ -173,6 +173,26 @@ def test_errors_in_the_steps_of_users_stimuli_name_the_file(tmp_path):
         steps.move(None, {}, None)
 
 
+@cases.each(
+    ("line", "remedy"),
+    [
+        ("from jbias.augment import sampling", "jbias.augment.batch_permutations for "),
+        ("import jbias.augment.sampling", "random_numbers for keys, draw_each"),
+        ("from jbias.config import refuse", "import jbias.errors.refuse"),
+        ("from jbias.data.base import Spec", "import jbias.data.base.DataSet"),
+    ],
+)
+def test_a_users_import_of_a_name_that_moved_names_its_successor(
+    line, remedy, tmp_path
+):
+    path = tmp_path / "mine.py"
+    path.write_text(f"{line}\ndef make():\n    pass\n")
+    with pytest.raises(messages.UserCodeError) as error:
+        USES["probe"](f"{path}:make")
+    assert "has moved: import" in str(error.value)
+    assert remedy in str(error.value)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 SUITE = """
 import ml_collections
+from jbias.evals.activations import inside
 
 def get_config(text=""):
     c = ml_collections.ConfigDict()
@@ -39,8 +40,12 @@ def get_config(text=""):
         mixing=dict(sets=("test",), methods=("fmix",)),
         occlusion=dict(sets=("test",), fractions=(0.3,), site="stage1"),
         pgd=dict(sets=("test",), eps=0.1, steps=1, step_size=0.1),
+        own=dict(probe=f"{__file__}:make_own", sets=("test",), images=8),
     )
     return c
+
+def make_own():
+    return inside.Inside(lambda *args: [])
 """
 STILL_MEASURES = ("grid_shuffle", "cut_occlusion", "mixing", "occlusion")
 MOVED_MEASURES = ("occlusion", "pgd")
@@ -238,7 +243,7 @@ def test_saliency_sheets_have_the_networks_maps_and_decisions(
 def test_without_networks_stimuli_that_need_one_are_left_out_with_a_message(
     file, tmp_path, capsys
 ):
-    args = ("--set=test", "--only=occlusion,pgd,receptive_field")
+    args = ("--set=test", "--only=occlusion,pgd,receptive_field,own")
     assert draw_sheets(file, tmp_path, *args) == 0
     error_output = capsys.readouterr().err
     assert {path.stem for path in tmp_path.iterdir()} == {"occlusion@test"}
@@ -247,7 +252,8 @@ def test_without_networks_stimuli_that_need_one_are_left_out_with_a_message(
         in error_output
     )
     assert "pgd@test: without linf 25.5/255 1 steps" in error_output
-    assert "receptive_field@test: does not change images" in error_output
+    for name in ("receptive_field", "own"):
+        assert f"{name}@test: does not change images" in error_output
     assert error_output.endswith(f"drew 1 figures in {tmp_path}\n")
 
 

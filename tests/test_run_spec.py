@@ -35,6 +35,7 @@ def test_a_config_of_ours_passes():
         ("run", "x", r"config\.run: must be entries"),
         ("run.profile", 1, r"config\.run\.profile: must be True or False"),
         ("run.loading", {}, r"config\.run\.loading: 'gib' is missing"),
+        ("run.loading.prefetch", 2, r"config\.run\.loading: unknown 'prefetch'"),
         ("tests", {"a": 1}, r"config\.tests\.a: must be entries"),
         ("stages", [{"algo": {}}], r"config\.stages\[0\]\.algo: 'name' is missing"),
         ("stages", [{"epochs": "1"}], r"config\.stages\[0\]\.epochs: must be a number"),
@@ -181,3 +182,16 @@ def test_numbers_out_of_range_are_refused_before_anything_is_made(key, value):
     part[last] = value
     with pytest.raises(ValueError, match=f"config.{key}: must be"):
         run_spec.RunSpec.from_config(config)
+
+
+def test_a_spec_with_another_option_of_the_run_has_it_in_its_branches():
+    vary = [{"key": "optim.rate", "values": [0.1, 0.2]}]
+    spec = run_spec.RunSpec.from_config({**whole(), "vary": vary})
+    changed = spec.with_run(profile=True)
+    assert changed.run.profile and not spec.run.profile
+    assert [branch.config["run"]["profile"] for branch in changed.branches] == [
+        True
+    ] * 2
+    assert [member.branch for member in changed.members] == [*changed.branches]
+    assert changed.name == spec.name
+    assert run_spec.RunSpec.from_config(changed.config).run == changed.run

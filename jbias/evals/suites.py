@@ -70,11 +70,6 @@ class Measure(NamedTuple):
     others: str = ""  # The set of the partner images; "" is the set that is shown.
 
     @property
-    def looks_inside(self) -> bool:
-        """Return True if a measure of jbias reads activations instead of decisions."""
-        return _is_inside(self.probe)
-
-    @property
     def takes_others(self) -> bool:
         """Return True if the probe combines the images that it shows with partner images.
 

@@ -145,7 +145,9 @@ def _evaluate_step(run: setup.OpenRun, step: int) -> None:
             "is damaged, delete it, and this evaluation is never made"
         ) from error
     # An evaluation depends on these entries of config.run as the run had them at this step.
-    run.evaluator.run = dataclasses.replace(run.evaluator.run, **info["left"])
+    # A later version may have recorded further entries.
+    left = {key: info["left"][key] for key in info["left"] if key in run_spec.RUN_KEYS}
+    run.evaluator.run = dataclasses.replace(run.evaluator.run, **left)
     run.monitor.load(info["watch"])
     placed = run.stages[info["stage"]]
     nets = placed.layout.pack(map(resuming.net_only, states))

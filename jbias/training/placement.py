@@ -41,7 +41,7 @@ class PlacedStage:
     def scorer(self, eval_norm: str) -> seed_axis.WaveFunction:
         """Return the function that computes a wave's logits in evaluation.
 
-        run: config.run, whose options decide whether batch norms are folded.
+        eval_norm: config.run.eval_norm, which decides whether batch norms are folded.
         """
         return self.score_folded if self.stage.folds_norms(eval_norm) else self.score
 

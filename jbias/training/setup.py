@@ -184,7 +184,10 @@ def open_run(
     small, and if the data differ from the data of the run's first start or between processes.
     OSError from `guard`.
     """
-    spec = _with_norms_as_begun(spec, workdir)
+    eval_norm = _with_norms_as_begun(spec, workdir).run.eval_norm
+    eval_norm = team.broadcast("batch norms of evaluations", eval_norm)
+    if eval_norm != spec.run.eval_norm:
+        spec = spec.with_run(eval_norm=eval_norm)
     config, run, is_main = spec.config, spec.run, team.is_main
     meter = meter or costs.Stopwatch()
     num_members = len(spec.members)

@@ -4,7 +4,8 @@ import types
 
 import pytest
 
-from jbias import data, train
+from jbias import config as jc
+from jbias import data, run_spec, train
 from jbias.configs import datasets, erm
 from jbias.data import config_sets, tables
 from jbias.data.sets import kinds
@@ -135,3 +136,21 @@ def test_presets_agree_on_the_defaults_of_arguments():
         for name, default in preset.arguments.items():
             assert datasets.ARGUMENTS[name] == default
             assert type(datasets.ARGUMENTS[name]) is type(default)
+
+
+NAMED_SETS = [
+    name
+    for name, data_set in data.DATASETS.items()
+    if data_set.splits and name not in ("fractals", "anagrams", "imagenet_real")
+]
+
+
+@cases.each("name", NAMED_SETS)
+def test_every_split_can_be_a_test_of_the_general_preset(name):
+    splits = set(data.DATASETS[name].splits) - {"train", "valid"}
+    if datasets.find(name) is not datasets.GENERAL:
+        return
+    arguments = f"train={min(splits)},tests={'+'.join(splits)}"
+    config = jc.load(f"jbias:erm:data={name},root=DIR,{arguments}", flag="config")
+    spec = run_spec.RunSpec.from_config(config)
+    assert {test["split"] for test in spec.config["tests"].values()} == splits

@@ -112,7 +112,8 @@ def require_folder(where: str, path: str, role: str) -> str:
         known = []  # Folders at the root of the file system are no useful hint.
     candidates = (os.path.join(parent, folder, name) for folder in known)
     inner = next(filter(os.path.isdir, candidates), "")
-    hint = errors.suggest(name, known) if known else "nor any like it"
+    suggestion = errors.suggest(name, known)
+    hint = suggestion[0].lower() + suggestion[1:] if known else "nor any like it"
     if os.path.basename(parent) == name and has_folders(parent):
         hint = f"{parent!r} seems to be it: give the folder above"
     elif inner:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from jbias import errors
 from jbias.data import base, decoding
 from jbias.data.base import Names
 from jbias.data.forms import listing
@@ -47,7 +48,18 @@ class FileSet(base.DataSet):
         return MappingProxyType({**options, **base.keyword_options(self.reader)})
 
     def open(self, split: str, **options: Any) -> base.Source:
-        """Return the source of a split or of a part of it; options: of `files` and the reader."""
+        """Return the source of a split or of a part of it; options: of `files` and the reader.
+
+        ValueError for an option that the set lacks.
+        """
+        for option in options:
+            errors.check_known(
+                f"data.{self.name}",
+                option,
+                self.options,
+                "options",
+                must="be known ones",
+            )
         options_of_files = {
             name: options.pop(name)
             for name in base.keyword_options(self.files)
