@@ -252,6 +252,10 @@ def general(c: ml_collections.ConfigDict, arg) -> None:
     splits = data_set.splits
     arg.valid = arg.valid or ("valid" if "valid" in splits else "")
     arg.tests = arg.tests or ("test" if "test" in splits else "")
+    named = [arg.train, arg.valid, *arg.tests.split("+")]
+    for split in (text.partition("[")[0] for text in named):
+        if splits and split not in ("", _SPLITS["train"]):
+            errors.check_known("config argument", split, splits, "split")
     needed = []
     if splits and arg.train.partition("[")[0] not in splits:
         needed.append("train=<split>")

@@ -366,6 +366,8 @@ def no_such_file(flag: str, path: str) -> str:
     known = [file for file in files if file.endswith(".py") and file[0] != "_"]
     hint = errors.suggest(os.path.basename(path), known) if known else "no such folder"
     preset = path.removeprefix("configs/")
+    if path in preset_names(flag):
+        hint = f"the preset of this name is {PRESET_PREFIX}{path}"
     if preset != path and resources.files("jbias.configs").joinpath(preset).is_file():
         hint += f"; from anywhere: jbias:{preset.removesuffix('.py')}"
     return f"--{flag}: no file {path!r}; {hint}"

@@ -36,6 +36,7 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
             ["--config=configs/emr.py"],
             "no file 'configs/emr.py'; did you mean 'erm.py'",
         ),
+        (["--config=erm:smoke"], "no file 'erm'; the preset of this name is jbias:erm"),
         (["--config=nowhere/erm.py"], "no file 'nowhere/erm.py'; no such folder"),
         (
             ["--config=configs/erm.py", "--config.optim.rat=1"],

@@ -241,7 +241,11 @@ def from_options(
         if warmup_steps >= total:
             must = f"be shorter than the stage's {total} steps"
             got = f"got {warmup!r} = {warmup_steps} steps"
-            errors.refuse(where, f"{must}, {got}", remedy="shorten it or train longer")
+            errors.refuse(
+                where,
+                f"{must}, {got}",
+                remedy="shorten it (--config.optim.warmup= is none), or train longer",
+            )
     where = "config.optim.schedule"
     make_schedule, schedule_options = build.lookup(
         where, options.pop("schedule"), SCHEDULES

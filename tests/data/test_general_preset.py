@@ -101,6 +101,14 @@ def test_a_new_set_with_the_usual_splits_needs_only_its_root(monkeypatch):
             "data=imagenet_c,root=DIR,tests=fog/3",
             "data=imagenet_c needs train=<split>, of gaussian_noise/1, ",
         ),
+        (
+            "data=office_home,root=DIR,train=Art",
+            "unknown split 'Art'; did you mean 'art'? Known: art, clipart, ",
+        ),
+        (
+            "data=office_home,root=DIR,train=art,tests=clipart+realworld[:50%]",
+            "unknown split 'realworld'; did you mean 'real_world'?",
+        ),
         ("data=office_home,root=DIR,style=art", "'style' is not used with data=office"),
         ("data=imagenet_real,root=DIR", "data=imagenet_real has no preset; name it in"),
         ("data=fractals", "data=fractals has no preset; name it in a config of your"),
