@@ -36,7 +36,7 @@ from jbias.models import folding
 from jbias.runtime import cuda_graphs, xla
 from jbias.training import input_pipeline, optim, stages, strategies
 from jbias.training import step as train_step
-from jbias.training.tuning import gpu_time, memory_fit, targets
+from jbias.training.tuning import gpu_time, memory_estimate, targets
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
 ROOT = pathlib.Path(__file__).parents[1]
@@ -154,7 +154,9 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
     in_one_program = strategy.stacked or strategy.dispatch == "unrolled"
     step_shapes = stages.StepShapes(state, key, step_data, stored, algo.static(5, 10))
     count = row.seeds if in_one_program else 1
-    lowered = memory_fit.lower_step(seed_step, strategy, step_shapes, devices, count)
+    lowered = memory_estimate.lower_step(
+        seed_step, strategy, step_shapes, devices, count
+    )
     gradient_bytes = row.seeds * collectives.gradient_bytes(algo, state.params)
     times = 1 if in_one_program else row.seeds
     return RowProgram(lowered, times, gradient_bytes)

@@ -40,6 +40,7 @@ _MOVED = {
     "jbias.augment.sampling": "jbias.augment.batch_permutations for permute, orders, "
     "orders_across, split_groups, reorder and inverse; jbias.augment.random_numbers for keys, "
     "draw_each, uniforms and integers",
+    "jbias.data.labels": "jbias.data.class_maps",
     "jbias.data.base.Spec": "jbias.data.base.DataSet",
     "jbias.data.base.check_int": "jbias.errors.check_whole",
     "jbias.data.base.check_whole": "jbias.errors.check_whole",

@@ -43,7 +43,13 @@ from jbias.training import (
 )
 from jbias.training import step as train_step
 from jbias.training.stages import Stage
-from jbias.training.tuning import gpu_time, hlo, memory_fit, strategy_choice, targets
+from jbias.training.tuning import (
+    gpu_time,
+    hlo,
+    memory_estimate,
+    strategy_choice,
+    targets,
+)
 
 
 class UnknownSize(ValueError):
@@ -218,7 +224,7 @@ class Program(NamedTuple):
     """A compiled program, with its memory and operations per device."""
 
     compiled: jax.stages.Compiled | None  # None: it does not fit into memory.
-    need: memory_fit.Need
+    need: memory_estimate.Need
     flops: float  # Operations per run of the program.
     # Launches per run of the program by XLA's kind, on a GPU.
     launches: Mapping[str, float] = types.MappingProxyType({})
@@ -232,7 +238,7 @@ class CompiledStages(NamedTuple):
 
     devices: jax.sharding.Mesh
     stages: list[Stage]
-    fits: list[memory_fit.Fit]  # One per stage.
+    fits: list[memory_estimate.Fit]  # One per stage.
     programs: list[
         dict[int, Program]
     ]  # Per stage, by the number of seeds in a program.
@@ -262,7 +268,9 @@ class CompiledStages(NamedTuple):
         return all(fit.count for fit in self.fits)
 
     @property
-    def per_stage(self) -> Iterator[tuple[Stage, memory_fit.Fit, dict[int, Program]]]:
+    def per_stage(
+        self,
+    ) -> Iterator[tuple[Stage, memory_estimate.Fit, dict[int, Program]]]:
         """The stages, each with its memory fit and its programs."""
         return zip(self.stages, self.fits, self.programs, strict=True)
 
@@ -276,7 +284,7 @@ class CompiledStages(NamedTuple):
         """Number of seeds that each share of the devices trains."""
         return self.seeds // self.devices.shape["seed"]
 
-    def resident_seeds(self, fit: memory_fit.Fit) -> int:
+    def resident_seeds(self, fit: memory_estimate.Fit) -> int:
         """Return the number of seeds on the devices of a share at a time; at least 1.
 
         fit: the stage's memory fit.
@@ -295,7 +303,7 @@ class CompiledStages(NamedTuple):
 def compile_stages(request: PlanRequest) -> CompiledStages:
     """Return the compiled stages of a run, on as many shares of the devices as fit.
 
-    Shares are chosen as by `memory_fit.fit_stages`. If no seed fits, the result has `does_fit`
+    Shares are chosen as by `memory_estimate.fit_stages`. If no seed fits, the result has `does_fit`
     False. On TPUs, the strategies that a run would compare are compared by their estimated cycles.
     """
     run, target, compiled = request.run, request.target, None
@@ -308,11 +316,11 @@ def compile_stages(request: PlanRequest) -> CompiledStages:
     def build_stages(devices: jax.sharding.Mesh) -> list[Stage]:
         return stages.build_stages(request.spec, plans, {}, devices, pipeline_shapes)
 
-    meshes = memory_fit.candidate_stages(
+    meshes = memory_estimate.candidate_stages(
         build_stages, run, num_seeds, devices=request.devices
     )
     for devices, built_stages in meshes:
-        free = memory_fit.free_bytes(devices, gib) or 2**62  # No limit if unknown.
+        free = memory_estimate.free_bytes(devices, gib) or 2**62  # No limit if unknown.
         candidates = strategy_choice.candidates(
             run.strategy, devices, num_seeds, built_stages[-1].last
         )
@@ -360,7 +368,7 @@ def _compile_with(
     built_stages: list[Stage],
     free: int,
 ) -> CompiledStages:
-    """Return all stages compiled with one strategy, with the `memory_fit.Fit` of each stage.
+    """Return all stages compiled with one strategy, with the `memory_estimate.Fit` of each stage.
 
     strategy_name: key of `strategies.STRATEGIES`. devices: mesh for which the stages were
     built. free: usable bytes per device.
@@ -372,10 +380,10 @@ def _compile_with(
 
         def compile_step(
             step, strategy, shapes, devices, count, stage_programs=stage_programs
-        ) -> memory_fit.Need:
-            """Compile the step, store the program by `count`, and return its `memory_fit.Need`.
+        ) -> memory_estimate.Need:
+            """Compile the step, store the program by `count`, and return its `memory_estimate.Need`.
 
-            step, strategy, shapes, devices, count: see `memory_fit.lower_step`. stage_programs: the
+            step, strategy, shapes, devices, count: see `memory_estimate.lower_step`. stage_programs: the
             programs of the stage by number of seeds, to which the program is added.
             """
             program = _compile_program(
@@ -392,7 +400,7 @@ def _compile_with(
 
         programs.append(stage_programs)
         fits.append(
-            memory_fit.fit(built_stages, stage, devices, run, free, compile_step)
+            memory_estimate.fit(built_stages, stage, devices, run, free, compile_step)
         )
     return CompiledStages(
         devices,
@@ -418,35 +426,35 @@ def _compile_program(
 
     If the program is too large for the compiler, `compiled` has the value None, and the memory is
     from the compiler's message. activity: name of the program in the log. step, strategy, shapes,
-    devices, count: see `memory_fit.lower_step`.
+    devices, count: see `memory_estimate.lower_step`.
     """
     on_gpu, flops, launches = request.target.platform == "gpu", 0.0, {}
     of_seeds = f" of {count} seeds" if count > 1 else ""
     line = f"{request.target.name}: compiling {activity}{of_seeds}"
     with console.announce_slow(request.log, line), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # About memory that cannot be reused.
-        lowered = memory_fit.lower_step(step, strategy, shapes, devices, count)
+        lowered = memory_estimate.lower_step(step, strategy, shapes, devices, count)
         if on_gpu:  # The compiler for GPUs does not count operations.
             cpu = np.reshape(np.array(jax.devices("cpu")[:1]), (1, 1))
             cpu_mesh = jax.sharding.Mesh(cpu, devices.axis_names)
-            on_cpu = memory_fit.lower_step(step, strategy, shapes, cpu_mesh, 1)
+            on_cpu = memory_estimate.lower_step(step, strategy, shapes, cpu_mesh, 1)
             flops = count * on_cpu.cost_analysis()["flops"] / devices.shape["data"]
         try:
             if on_gpu:
                 compiled, launches = gpu_time.compile_launches(lowered)
             else:
                 compiled = lowered.compile()
-            need = memory_fit.program_need(compiled, shapes.state, count)
+            need = memory_estimate.program_need(compiled, shapes.state, count)
             flops = flops or compiled.cost_analysis().get("flops", 0.0)
         except jax.errors.JaxRuntimeError as error:
             match = _OUT_OF_MEMORY.search(str(error))
             if match is None:
                 raise
-            compiled, state = None, count * memory_fit.tree_bytes(shapes.state)
+            compiled, state = None, count * memory_estimate.tree_bytes(shapes.state)
             work = round(float(match[2]) * _UNITS[match[3]])
             # "Used" counts the state, "temporaries" does not.
             work -= state if match[1] == "Used " else 0
-            need = memory_fit.Need(state, max(0, work))
+            need = memory_estimate.Need(state, max(0, work))
     return Program(compiled, need, flops=flops, launches=launches)
 
 
@@ -635,7 +643,9 @@ def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
         wanted_program = compiled.seeds_per_program(wanted)
         wanted_need = programs[wanted_program].need
         shared = fit.needed - wanted_need.times(wanted // wanted_program, strategy)
-        sets = sum(memory_fit.input_bytes(other, stage) for other in compiled.stages)
+        sets = sum(
+            memory_estimate.input_bytes(other, stage) for other in compiled.stages
+        )
         program_seeds = compiled.seeds_per_program(resident)
         need, num_programs = programs[program_seeds].need, resident // program_seeds
         state = num_programs * need.state
@@ -771,10 +781,10 @@ def _host_rates(stage: Stage, num_seeds: int, step_seconds: float) -> _HostRates
     num_bytes, num_images = 0.0, 0.0
     for pipeline in stage.feed.pipelines.values():
         batch, rows = pipeline.shapes()
-        num_bytes += num_seeds * memory_fit.tree_bytes(batch)
+        num_bytes += num_seeds * memory_estimate.tree_bytes(batch)
         if pipeline.streams:
             window_steps = min(pipeline.next_change(0), pipeline.order.steps_per_epoch)
-            num_bytes += memory_fit.tree_bytes(rows) / window_steps
+            num_bytes += memory_estimate.tree_bytes(rows) / window_steps
             # Without shared rows, each seed reads its own images.
             num_images += pipeline.order.batch * (1 if rows else num_seeds)
     return _HostRates(num_bytes / step_seconds, num_images / step_seconds)

@@ -11,7 +11,7 @@ value, in two tables:
 - Data sets: the difference between two algorithms over resampled runs and data sets
   (jbias.stats.mean_differences with datasets=True). The true difference varies between data sets
   with standard deviation 3; scores of runs vary with standard deviation 1. Rows named
-  "before widening" use intervals without jbias.stats.resampling.widening.
+  "before widening" use intervals without jbias.stats.bootstrap_intervals.widening.
 
 Takes about two minutes on two cores.
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jbias import stats
-from jbias.stats import resampling
+from jbias.stats import bootstrap_intervals
 from studies import command
 
 LOW, HIGH, SHARE_HIGH = 0.06, 0.9, 0.24
@@ -62,7 +62,7 @@ def dataset_coverage(
     First before widening, then as they are. datasets, runs: numbers in a study.
     """
     rng, hits = np.random.default_rng(seed), np.zeros(2)
-    factor = resampling.widening(datasets, 0.95)
+    factor = bootstrap_intervals.widening(datasets, 0.95)
     for study in range(studies):
         scores = rng.normal(size=(datasets, 2, runs))
         scores[:, 0] += 3 * rng.normal(size=(datasets, 1))

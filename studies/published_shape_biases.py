@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.data.sets import geirhos
 from jbias.measures import cue_conflict, human, human_answers
 from jbias.report import network_frame, plots, tables
@@ -66,7 +66,7 @@ def rows(folder: pathlib.Path) -> Iterator[dict]:
         decisions = human_answers.read(str(path), "cue-conflict").select(
             people[0].image
         )
-        classes = tuple(labels.geirhos16())
+        classes = tuple(class_maps.geirhos16())
         texture = geirhos.texture_labels("published", decisions.image, classes)
         bias = cue_conflict.shape_bias(decisions.response, decisions.category, texture)
         metrics = {

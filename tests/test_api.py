@@ -40,7 +40,7 @@ MODULES = (
         "jbias.stats.consistency",
         "jbias.scores",
     ),
-    *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
+    *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.class_maps"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *(
         "jbias.algos",

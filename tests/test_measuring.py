@@ -14,11 +14,11 @@ from PIL import Image
 
 import jbias
 from jbias import models as jbias_models
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.evals import measured, networks, predictors
 from jbias.measuring import arguments, cli, models, run, sets
 
-CLASSES = tuple(labels.geirhos16())
+CLASSES = tuple(class_maps.geirhos16())
 SIZE = 32
 
 
@@ -339,14 +339,14 @@ def test_a_file_of_classes_must_list_all_outputs(photos, tmp_path):
 
 
 def test_messages_and_help_have_the_same_list_of_classes(capsys):
-    for read in (labels.resolve_outputs, networks.list_classes):
+    for read in (class_maps.resolve_outputs, networks.list_classes):
         with pytest.raises(ValueError, match="got 'cifar10'") as error:
             read("cifar10")
         for word in ("imagenet", "geirhos16", "folders", "train_class"):
             assert word in str(error.value) and word in cli.parser().format_help()
         assert tuple(read("geirhos16")) == CLASSES
     own_classes = networks.read_classes("geirhos16", 16)
-    assert own_classes == labels.of_outputs(CLASSES)
+    assert own_classes == class_maps.of_outputs(CLASSES)
 
 
 def test_a_csv_file_of_classes_names_each_output_once(tmp_path):
@@ -355,7 +355,7 @@ def test_a_csv_file_of_classes_names_each_output_once(tmp_path):
     with pytest.raises(
         ValueError, match="once, got 'crane' twice, again in .*:3; tell"
     ):
-        labels.of_outputs(str(table), "--classes")
+        class_maps.of_outputs(str(table), "--classes")
 
 
 def test_a_folder_of_classes_is_a_set(photos):

@@ -12,7 +12,13 @@ from jbias import config as jc
 from jbias import plan, run_estimates, run_spec, train
 from jbias.runs import costs
 from jbias.training import input_plan, strategies
-from jbias.training.tuning import gpu_time, hlo, memory_fit, strategy_choice, targets
+from jbias.training.tuning import (
+    gpu_time,
+    hlo,
+    memory_estimate,
+    strategy_choice,
+    targets,
+)
 from tests import cases
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
@@ -158,7 +164,7 @@ def test_a_plan_for_a_gpu_names_the_strategy_that_a_run_would_time_too(
 
     def compile_with(request, name, *, devices, built_stages, free):
         compiled.append(name)
-        fits = [memory_fit.Fit(2, 2, 0, 0)]
+        fits = [memory_estimate.Fit(2, 2, 0, 0)]
         return run_estimates.CompiledStages(
             devices, built_stages, fits, [{}], free, name
         )
@@ -256,7 +262,7 @@ def test_running_out_of_memory_in_the_compiler_does_not_fit(monkeypatch):
             "for HLO temporaries (33.50G) exceeds available HBM (15.75G)."
         )
 
-    monkeypatch.setattr(memory_fit, "program_need", raise_out_of_memory)
+    monkeypatch.setattr(memory_estimate, "program_need", raise_out_of_memory)
     config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
     result = run_estimates.plan(
         config, targets.parse("cpu"), lambda line: None, remedies=False

@@ -9,7 +9,7 @@ from etils import epath
 from jaxtyping import Float, UInt8
 
 from jbias import data, errors
-from jbias.data import base, labels, loader, shifts
+from jbias.data import base, class_maps, loader, shifts
 from jbias.data.base import Columns
 
 Options = Mapping[str, Any]
@@ -30,14 +30,14 @@ _TRAINING_ENTRIES = (
     "canvas",
 )
 # Entries of config.valid and config.tests that are no data set options: keywords of
-# labels.match.
+# class_maps.match.
 _MATCHING_ENTRIES = ("aggregate", "mapping", "restrict")
 
 
 class TestSet(NamedTuple):
     """A test set; the class ids in its columns are ids of the network's decisions.
 
-    matrix, aggregate: see labels.ClassMap. measures: names in jbias.evals.MEASURES.
+    matrix, aggregate: see class_maps.ClassMap. measures: names in jbias.evals.MEASURES.
     """
 
     name: str  # Name of the test set in the config.
@@ -163,9 +163,9 @@ def class_map(
     where: str,
     options: Options,
     test: base.Source,
-    train: base.Source | labels.LabelSpace,
+    train: base.Source | class_maps.LabelSpace,
     aggregate: str,
-) -> labels.ClassMap:
+) -> class_maps.ClassMap:
     """Return the map from a network's classes to the classes of a test set.
 
     where: the test set's name in the config. options: its entry; "aggregate", "mapping" and
@@ -176,7 +176,7 @@ def class_map(
     restrict = options.get("restrict", test.restrict)
     errors.check_type(f"{where}.restrict", restrict, bool)
     with base.explain_errors(f"{where}: ", ValueError):
-        return labels.match(
+        return class_maps.match(
             train.classes,
             train.space,
             test_classes=test.classes,
@@ -184,7 +184,7 @@ def class_map(
             aggregate=options.get("aggregate", aggregate),
             mapping=options.get("mapping"),
             restrict=restrict,
-            answers=train.answers if isinstance(train, labels.LabelSpace) else (),
+            answers=train.answers if isinstance(train, class_maps.LabelSpace) else (),
         )
 
 
@@ -203,7 +203,7 @@ def class_map_options(options: Options) -> dict[str, Any]:
 def test_set(
     name: str,
     test: base.Source,
-    classes: labels.ClassMap,
+    classes: class_maps.ClassMap,
     images: UInt8[np.ndarray, "n h w c"] | None,
     say: Callable[[str], None],
     *,
@@ -309,7 +309,7 @@ def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
     if more.space != first.space:
         must = f"{more.name} must name its classes as {first.name}, by {first.space!r}"
         raise ValueError(f"{must}, got {more.space!r}")
-    classes = labels.match(
+    classes = class_maps.match(
         first.classes,
         first.space,
         test_classes=more.classes,
@@ -319,7 +319,7 @@ def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
 
 
 def _map_class_columns(
-    classes: labels.ClassMap, columns: Columns
+    classes: class_maps.ClassMap, columns: Columns
 ) -> dict[str, np.ndarray]:
     """Return {name: column} of the columns with class ids, mapped by `classes`; -1 stays -1."""
     return {

@@ -20,7 +20,7 @@ import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jbias.data import base, labels
+from jbias.data import base, class_maps
 from jbias.data.forms import listing
 from jbias.data.sets import geirhos
 
@@ -159,7 +159,7 @@ def parse_trial(name: str) -> Trial | None:
     """Return the information in a name of model-vs-human's form; None for another name."""
     match = _TRIAL.fullmatch(_without_ending(posixpath.basename(plain_path(name))))
     trial = Trial(*match.groups()) if match else None
-    return trial if trial and trial.category in labels.geirhos16() else None
+    return trial if trial and trial.category in class_maps.geirhos16() else None
 
 
 def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:

@@ -34,9 +34,9 @@ class DecisionRule(NamedTuple):
 
     n: int  # Number of images.
     matrix: Matrix = (
-        None  # As in data.labels.ClassMap; None: the network's own classes.
+        None  # As in data.class_maps.ClassMap; None: the network's own classes.
     )
-    aggregate: str = "mean_prob"  # One of data.labels.AGGREGATES.
+    aggregate: str = "mean_prob"  # One of data.class_maps.AGGREGATES.
     # Decision class by image, -1 for none; if given, probabilities are computed.
     label: Int[np.ndarray, "n"] | None = None
     # By column name, further labels whose ranks are computed; only with `label`.
@@ -123,7 +123,7 @@ def decide_batch(
     returned; only with `label`.
 
     matrix: weights of the k network classes in the d decision classes; None: networks decide
-    among their own classes. aggregate: one of data.labels.AGGREGATES. A decision class to
+    among their own classes. aggregate: one of data.class_maps.AGGREGATES. A decision class to
     which no network class belongs is never the decision. This program is separate from the
     network's, so that the network is compiled once for sets with different rules.
     """
@@ -197,7 +197,7 @@ def class_scores(
     """Return the aggregate score of each decision class; -inf if no network class belongs to it.
 
     matrix: weights of the k network classes in the d decision classes. aggregate: one of
-    data.labels.AGGREGATES, how logits or probabilities of network classes are combined; for
+    data.class_maps.AGGREGATES, how logits or probabilities of network classes are combined; for
     "max_prob" the scores are the matrix row of the network class with the largest logit among
     those that belong to a decision class. Probabilities are a softmax over the same classes.
     """

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool
 
 from jbias import build, data, errors, extensions, models, numerals, run_spec
 from jbias import config as jc
-from jbias.data import base, labels, tables
+from jbias.data import base, class_maps, tables
 from jbias.evals import inference
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, record_store
@@ -59,10 +59,10 @@ class Network:
     """A model of any kind that can be measured, with its identity and its classes.
 
     name: the name of its folder of results. classes, space: names and kind of its outputs, as
-    in data.labels.LabelSpace. digest: hash that identifies its weights. fields: entries of its
+    in data.class_maps.LabelSpace. digest: hash that identifies its weights. fields: entries of its
     records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
     further entries of its config.json: "category", "config" of a run trained here, and
-    "answers", the pairs of data.labels.LabelSpace, as a dictionary.
+    "answers", the pairs of data.class_maps.LabelSpace, as a dictionary.
     """
 
     name: str
@@ -311,23 +311,23 @@ def path_stem(path: str) -> str:
 IMAGENET = "imagenet"  # --classes=imagenet, instead of a file.
 
 
-def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
+def read_classes(space_or_file: str, count: int) -> class_maps.LabelSpace:
     """Return the classes of a network's outputs, in order, as given by --classes.
 
     count: the number of outputs. space_or_file: the name of a known list, a file with one
-    class name per line, or a CSV file as read by data.labels.of_outputs. WordNet ids make the
+    class name per line, or a CSV file as read by data.class_maps.of_outputs. WordNet ids make the
     space "wnid", other names "names". ValueError unless there are `count` classes.
     """
     names = list_classes(space_or_file)
     if len(names) != count:
         raise ValueError(
             f"--classes: must name the network's {count} classes, got {len(names)} from "
-            f"{space_or_file}; {labels.listing_remedy(space_or_file)}"
+            f"{space_or_file}; {class_maps.listing_remedy(space_or_file)}"
         )
-    if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
-        return labels.of_outputs(space_or_file, "--classes")
+    if space_or_file == class_maps.GEIRHOS16 or class_maps.is_mapping(space_or_file):
+        return class_maps.of_outputs(space_or_file, "--classes")
     space = "wnid" if set(names) <= set(tables.wnids()) else "names"
-    return labels.LabelSpace(names, space)
+    return class_maps.LabelSpace(names, space)
 
 
 def list_classes(space_or_file: str) -> tuple[str, ...]:
@@ -339,8 +339,8 @@ def list_classes(space_or_file: str) -> tuple[str, ...]:
     """
     if space_or_file == IMAGENET:
         return tables.wnids()
-    if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
-        return tuple(labels.resolve_outputs(space_or_file, "--classes"))
+    if space_or_file == class_maps.GEIRHOS16 or class_maps.is_mapping(space_or_file):
+        return tuple(class_maps.resolve_outputs(space_or_file, "--classes"))
     try:
         opening.require_regular(space_or_file)
         text = epath.Path(space_or_file).read_bytes().decode("utf-8-sig")
@@ -410,7 +410,7 @@ def from_file(
     stored = None if classes else class_names.read(path)
     if stored and len(stored.names) == count:
         space, classes_from = (
-            labels.LabelSpace(stored.names, stored.space),
+            class_maps.LabelSpace(stored.names, stored.space),
             "the file's own",
         )
     else:
@@ -448,7 +448,7 @@ def from_file(
 
 
 def _digest_of_answers(answers: Sequence[tuple[str, str]]) -> str:
-    """Return a hash of the pairs (output, class) of data.labels.LabelSpace, 16 hex digits."""
+    """Return a hash of the pairs (output, class) of data.class_maps.LabelSpace, 16 hex digits."""
     return hashlib.sha256(json.dumps(answers).encode()).hexdigest()[:16]
 
 

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Int, Shaped, UInt8
 
 from jbias import config as jc
 from jbias import errors
-from jbias.data import base, labels, sources
+from jbias.data import base, class_maps, sources
 from jbias.evals import (
     described_preprocessing,
     inference,
@@ -56,7 +56,7 @@ class Predictor:
     predict: images -> (b, k) logits or probabilities, or b class names. All batches have
       one size; the last batch of a set is padded with stimuli made from black images, and a
       list of files with the last file.
-    classes: the classes of the outputs, in order; see data.labels.of_outputs.
+    classes: the classes of the outputs, in order; see data.class_maps.of_outputs.
     name: name of its folder of results and in reports; default: the function's name.
     images: the form of the images. "float": float32 (b, h, w, 3) in [0, 1], minus `mean` and
       divided by `std`, each three numbers or one. "uint8": uint8 (b, h, w, 3), to which
@@ -78,7 +78,7 @@ class Predictor:
     """
 
     predict: Callable[[Any], Any]
-    classes: str | Sequence[str] | Mapping[str, str] = labels.IMAGENET
+    classes: str | Sequence[str] | Mapping[str, str] = class_maps.IMAGENET
     name: str = ""
     images: str = "float"
     mean: float | Sequence[float] | None = None
@@ -390,10 +390,10 @@ def _check_count(
         return
     listed, remedy = f"{count:,} classes are listed", "list all outputs in order"
     if isinstance(classes, str):
-        is_known_list = classes == labels.IMAGENET
+        is_known_list = classes == class_maps.IMAGENET
         rows = "classes" if is_known_list else "rows"
         listed = f"{classes} has {count:,} {rows}"
-        remedy = labels.listing_remedy("" if is_known_list else classes)
+        remedy = class_maps.listing_remedy("" if is_known_list else classes)
     raise ValueError(
         f"--classes: {listed}, the model has {outputs:,} outputs; {remedy} (classes= in "
         "Python)"
@@ -545,8 +545,8 @@ def open_predictor(
             f"add size={predictor.size} to the suite's arguments, as in "
             f"jbias:suites/biases:size={predictor.size}"
         )
-    space = labels.of_outputs(predictor.classes)
-    output_names = tuple(labels.resolve_outputs(predictor.classes))
+    space = class_maps.of_outputs(predictor.classes)
+    output_names = tuple(class_maps.resolve_outputs(predictor.classes))
     function = predictor.predict
     function_name = getattr(function, "__name__", type(function).__name__)
     name = predictor.name or function_name.strip("<>")

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Int, Shaped, UInt8
 
 from jbias import data, errors
-from jbias.data import base, config_sets, labels, loader, tables
+from jbias.data import base, class_maps, config_sets, loader, tables
 from jbias.evals import inference, networks, suites
 from jbias.evals.activations import inside
 from jbias.measures import counting, cue_conflict
@@ -83,7 +83,7 @@ def prepare(
         for aggregate in measure.aggregates
     )
     answers = tuple(network.about.get("answers", {}).items())
-    space = labels.LabelSpace(network.classes, network.space, answers)
+    space = class_maps.LabelSpace(network.classes, network.space, answers)
     maps = {
         aggregate: config_sets.class_map(where, options, source, space, aggregate)
         for aggregate in aggregates
@@ -248,10 +248,10 @@ def _describe_mismatch(
 
     datasets: names of the data sets of which the network has no class.
     """
-    by_space: dict[labels.LabelSpace, list[str]] = {}
+    by_space: dict[class_maps.LabelSpace, list[str]] = {}
     for dataset in datasets:
         source = suite.sources[dataset]
-        space = labels.LabelSpace(tuple(source.classes), source.space)
+        space = class_maps.LabelSpace(tuple(source.classes), source.space)
         by_space.setdefault(space, []).append(dataset)
     sides = "; ".join(
         f"{', '.join(names)} want {space}" for space, names in by_space.items()
@@ -265,7 +265,7 @@ def _describe_mismatch(
         )
         if network.classes == tables.wnids():
             remedy += ", or measure it on ImageNet by `jbias measure --imagenet=DIR`"
-    output_space = labels.LabelSpace(network.classes, network.space)
+    output_space = class_maps.LabelSpace(network.classes, network.space)
     return f"its classes are {output_space}, while {sides}; {remedy}"
 
 
@@ -308,7 +308,7 @@ def check_needs(
         )
 
 
-def _targets(class_map: labels.ClassMap) -> Int[np.ndarray, "d"]:
+def _targets(class_map: class_maps.ClassMap) -> Int[np.ndarray, "d"]:
     """Return the network's class id of each decision class; -1 unless there is exactly one."""
     if class_map.matrix is None:
         return np.arange(len(class_map.classes), dtype=np.int32)

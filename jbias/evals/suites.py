@@ -35,7 +35,7 @@ from jaxtyping import Int, UInt8
 
 from jbias import build, errors, evals, extensions
 from jbias import config as jc
-from jbias.data import base, config_sets, labels, loader
+from jbias.data import base, class_maps, config_sets, loader
 from jbias.evals import inference, registry
 from jbias.evals.activations import inside
 from jbias.measures import counting
@@ -65,7 +65,7 @@ class Measure(NamedTuple):
     probe: str  # A key of registry.PROBES, or the name of the user's own probe.
     datasets: tuple[str, ...]  # Names of sets.
     images: int  # Number of images of a set to show; 0: all.
-    aggregates: tuple[str, ...]  # Rules, some of data.labels.AGGREGATES.
+    aggregates: tuple[str, ...]  # Rules, some of data.class_maps.AGGREGATES.
     options: Mapping[str, Any]  # Options of the probe.
     others: str = ""  # The set of the partner images; "" is the set that is shown.
 
@@ -147,10 +147,10 @@ def read_measure(
         )
     errors.check(images >= 0, f"{where}.images", "be 0 (all) or more", images)
     has_rules = not isinstance(aggregates, str) and bool(aggregates)
-    must = f"be one or more of {', '.join(labels.AGGREGATES)}"
+    must = f"be one or more of {', '.join(class_maps.AGGREGATES)}"
     errors.check(has_rules, f"{where}.aggregates", must, aggregates)
     for rule in aggregates:
-        errors.check_known(f"{where}.aggregates", rule, labels.AGGREGATES)
+        errors.check_known(f"{where}.aggregates", rule, class_maps.AGGREGATES)
     return Measure(
         name=name,
         probe=probe_name,

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from jbias.data import labels
+from jbias.data import class_maps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +119,7 @@ def per_rule(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
 
     metric: (mapping from condition to decisions, **options) -> numbers. The returned function
     takes (a mapping from "condition rule" to decisions, **options), where rule is one of
-    labels.AGGREGATES, or absent for the first rule; it returns all numbers in a list, whose
+    class_maps.AGGREGATES, or absent for the first rule; it returns all numbers in a list, whose
     conditions end with the name of the rule.
     """
 
@@ -128,7 +128,7 @@ def per_rule(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
         by_rule: dict[str, dict[str, Decisions]] = {}
         for name, decided in by_name.items():
             condition, _, last_word = name.rpartition(" ")
-            rule = last_word if last_word in labels.AGGREGATES else ""
+            rule = last_word if last_word in class_maps.AGGREGATES else ""
             by_rule.setdefault(rule, {})[condition if rule else name] = decided
         named = []
         for rule, by_condition in by_rule.items():

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jbias import errors
-from jbias.data import labels, tables
+from jbias.data import class_maps, tables
 from jbias.data.sets import geirhos
 from jbias.measures import accuracy, counting, cue_conflict, decisions, human_answers
 from jbias.stats import consistency
@@ -135,7 +135,7 @@ def _in_sixteen(
 
     classes: names by id. ValueError if none of them is among the 16.
     """
-    number_of_name = {name: i for i, name in enumerate(labels.geirhos16())}
+    number_of_name = {name: i for i, name in enumerate(class_maps.geirhos16())}
     sixteen = np.array([*(number_of_name.get(name, -1) for name in classes), -1])
     must = "be Geirhos' 16"
     errors.check(
@@ -168,7 +168,7 @@ def _check_same_images(
     label = np.asarray(label)
     differing = np.flatnonzero((label >= 0) & (label != category))
     if len(differing):
-        classes = tuple(labels.geirhos16())
+        classes = tuple(class_maps.geirhos16())
         i = differing[0]
         ours, theirs = classes[label[i]], classes[category[i]]
         must = "human: people's answers must be about the images of the set"
@@ -268,7 +268,7 @@ def shape_biases(people: People) -> dict[int, cue_conflict.ShapeBias]:
 
     Keys are indices of Geirhos' 16 classes. people: trials on the same images.
     """
-    known = tuple(labels.geirhos16())
+    known = tuple(class_maps.geirhos16())
     texture = geirhos.texture_labels("human", people[0].image, known)
     answer = np.concatenate([person.response for person in people])
     shape = np.concatenate([person.category for person in people])

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias import errors
-from jbias.data import base, labels, set_options
+from jbias.data import base, class_maps, set_options
 from jbias.data.sets import geirhos
 from jbias.untrusted import opening
 
@@ -94,7 +94,7 @@ def read(path: str, dataset: str = "") -> Trials:
     that is not one of the 16 classes, an unknown condition of the set, two answers to one image,
     or two subjects; and for a file without rows.
     """
-    classes = tuple(labels.geirhos16())
+    classes = tuple(class_maps.geirhos16())
     known = geirhos.CONDITIONS.get(dataset, ())
     ids = {name: i for i, name in enumerate(classes)}
     rows, line_of_image = [], {}

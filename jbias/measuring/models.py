@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import errors
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.evals import described_preprocessing, networks, predictors
 from jbias.runtime import console, hub, messages
 
@@ -171,7 +171,7 @@ def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Mo
 def _depends_on_folders(settings: Settings) -> bool:
     """Return True if settings.classes is "folders" or "geirhos16" (see `settle_classes`)."""
     classes = settings.classes
-    return isinstance(classes, str) and classes in (labels.GEIRHOS16, FOLDERS)
+    return isinstance(classes, str) and classes in (class_maps.GEIRHOS16, FOLDERS)
 
 
 def settle_classes(
@@ -195,20 +195,23 @@ def settle_classes(
     without folder_classes.
     """
     lists = {
-        labels.IMAGENET: ("ImageNet's 1000", labels.resolve_outputs(labels.IMAGENET)),
+        class_maps.IMAGENET: (
+            "ImageNet's 1000",
+            class_maps.resolve_outputs(class_maps.IMAGENET),
+        ),
         FOLDERS: (folders_in_words, tuple(folder_classes)),
-        labels.GEIRHOS16: (
+        class_maps.GEIRHOS16: (
             "Geirhos' 16, in alphabetical order",
-            tuple(labels.geirhos16()) if has_stimuli else (),
+            tuple(class_maps.geirhos16()) if has_stimuli else (),
         ),
     }
     if _depends_on_folders(settings):
-        if settings.classes == labels.GEIRHOS16:
-            return tuple(labels.geirhos16()), ""
+        if settings.classes == class_maps.GEIRHOS16:
+            return tuple(class_maps.geirhos16()), ""
         if not folder_classes:
             raise ValueError("--classes: folders are those of --data; give it")
         return tuple(folder_classes), ""
-    if settings.classes is not None or predictor.classes != labels.IMAGENET:
+    if settings.classes is not None or predictor.classes != class_maps.IMAGENET:
         return predictor.classes, ""
     count = predictors.count_outputs(predictor, size)
     if not count:
@@ -225,7 +228,7 @@ def settle_classes(
             "a name a line, in their order (classes= in Python)"
         )
     key, (words, names) = next(iter(readings.items()))
-    value = key if key == labels.IMAGENET else names
+    value = key if key == class_maps.IMAGENET else names
     return value, f"its {count:,} outputs are taken for {words}; --classes changes it"
 
 

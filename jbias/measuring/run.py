@@ -12,7 +12,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import errors
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.evals import command as commands
 from jbias.evals import (
     decision_tables,
@@ -414,7 +414,7 @@ def _settle(
 
 
 def _space(opened: models.Model) -> str:
-    """Return the space of a model's classes, one of data.labels: "wnid", "entry16" or "names".
+    """Return the space of a model's classes, one of data.class_maps: "wnid", "entry16" or "names".
 
     "entry16" for a table of decisions and for a predictor with other names than WordNet ids;
     "names" if loaded networks have different spaces, or none is loaded.
@@ -422,7 +422,7 @@ def _space(opened: models.Model) -> str:
     if opened.decisions:
         return "entry16"
     if opened.predictor is not None:
-        space = labels.of_outputs(opened.predictor.classes).space
+        space = class_maps.of_outputs(opened.predictor.classes).space
         return "entry16" if space == "names" else space
     spaces = {network.space for network in opened.loaded}
     return spaces.pop() if len(spaces) == 1 else "names"

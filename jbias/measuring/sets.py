@@ -10,7 +10,7 @@ import ml_collections
 from jbias import data, errors
 from jbias.configs import datasets
 from jbias.configs.suites import biases
-from jbias.data import labels, tables
+from jbias.data import class_maps, tables
 
 # Names of splits for training.
 _TRAINING = ("train", "training")
@@ -132,7 +132,7 @@ def _split_by_name(path: str) -> str:
 
 def _has_classes(path: str) -> bool:
     """Return True if a folder contains a folder for each of Geirhos' 16 classes."""
-    return {*labels.geirhos16()} <= {*_folders_in(path)}
+    return {*class_maps.geirhos16()} <= {*_folders_in(path)}
 
 
 def find_images(path: str) -> OwnImages:
@@ -218,7 +218,7 @@ def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
     if space == "wnid" and {*own_images.classes} <= {*tables.wnids()}:
         options["space"] = "wnid"
     elif space in ("wnid", "entry16") and {*own_images.classes} <= {
-        *labels.geirhos16()
+        *class_maps.geirhos16()
     }:
         options["space"] = "entry16"
     sets = {}

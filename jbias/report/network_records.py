@@ -227,7 +227,7 @@ class MeasuredNetwork:
     def rule(self, measurement: Measurement, rule: str) -> str | None:
         """Return the name of the rule that turned a network's logits into decisions.
 
-        None if the measurement has one rule only. rule: one of labels.AGGREGATES; "" for the first
+        None if the measurement has one rule only. rule: one of class_maps.AGGREGATES; "" for the first
         rule of the measurement.
         """
         rules = self.measures[measurement]["measure"].get("aggregates", ())

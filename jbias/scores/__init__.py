@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from jbias.scores import files, units
+from jbias.scores import table_files, units
 from jbias.stats.reading import (
     column_names,
     score_columns,
@@ -70,7 +70,7 @@ def read(
     if isinstance(source, pd.DataFrame):
         grid = score_grid.of_frame(source)
     else:
-        grid = files.read(source, sheet=sheet)
+        grid = table_files.read(source, sheet=sheet)
     choices = score_columns.Choices(
         columns=columns,
         rows=rows,

@@ -17,7 +17,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from jbias import errors as caller_errors
-from jbias.stats import resampling, score_table
+from jbias.stats import bootstrap_intervals, score_table
 
 _QUADRATURE_NODES = 256  # Of the integral over one posterior mean.
 _MAX_MATRIX_DATASETS = 400  # With more, the matrix of all pairs would be too large.
@@ -146,7 +146,7 @@ def correlated_t(
     """
     check_rope(rope)
     table = score_table.read(scores)
-    resampling.require_runs(table)
+    bootstrap_intervals.require_runs(table)
     check_pairing(table, paired, rho)
     sign = 1 if larger_is_better else -1
     errors = score_table.mean_errors(table)
@@ -283,6 +283,6 @@ def _result(
 
     right: P(first better), (p,) or, per data set, (p, n). left: P(second better), in this shape.
     """
-    better = resampling.pair_matrix(right, lambda _: np.moveaxis(left, 0, -1))
+    better = bootstrap_intervals.pair_matrix(right, lambda _: np.moveaxis(left, 0, -1))
     rope = np.clip(1 - better - np.swapaxes(better, -1, -2), 0, 1)
     return PosteriorResult(table.algorithms, better, rope)

@@ -21,7 +21,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from jbias import errors as caller_errors
-from jbias.stats import posthoc, resampling, score_table
+from jbias.stats import bootstrap_intervals, posthoc, score_table
 
 Bounds = Sequence[tuple[float, float]]  # (worst, best) score of each data set.
 
@@ -32,10 +32,14 @@ class IntervalsResult:
 
     datasets: tuple[str, ...]
     algorithms: tuple[str, ...]
-    cells: resampling.Estimate  # (n, k), means over runs, in the unit of the scores.
-    mean: resampling.Estimate  # (k,), mean over data sets, in that unit.
-    iqm: resampling.Estimate  # (k,), of normalised scores: 0 the worst, 1 the best.
-    optimality_gap: resampling.Estimate  # (k,), normalised; smaller is better.
+    cells: (
+        bootstrap_intervals.Estimate
+    )  # (n, k), means over runs, in the unit of the scores.
+    mean: bootstrap_intervals.Estimate  # (k,), mean over data sets, in that unit.
+    iqm: (
+        bootstrap_intervals.Estimate
+    )  # (k,), of normalised scores: 0 the worst, 1 the best.
+    optimality_gap: bootstrap_intervals.Estimate  # (k,), normalised; smaller is better.
     bounds: Float[np.ndarray, "n 2"]  # (worst, best) score of every data set.
 
 
@@ -45,7 +49,7 @@ class ProfilesResult:
 
     algorithms: tuple[str, ...]
     thresholds: Float[np.ndarray, "t"]  # Of normalised scores.
-    share: resampling.Estimate  # (k, t), with pointwise intervals.
+    share: bootstrap_intervals.Estimate  # (k, t), with pointwise intervals.
     bounds: Float[np.ndarray, "n 2"]  # (worst, best) score of every data set.
 
 
@@ -54,7 +58,7 @@ class PairsResult:
     """A statistic of every ordered pair (row against column), with its interval."""
 
     algorithms: tuple[str, ...]
-    pairs: resampling.Estimate  # (k, k)
+    pairs: bootstrap_intervals.Estimate  # (k, k)
     better: Float[
         np.ndarray, "k k"
     ]  # Share of draws in which the row beats the column.
@@ -87,7 +91,7 @@ def intervals(
     worst.
     """
     table = score_table.read(scores)
-    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
+    drawn = bootstrap_intervals.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     drawn_cells = drawn.means(table)
     iqm, drawn_iqm, gap, drawn_gap = [], [], [], []
@@ -106,22 +110,22 @@ def intervals(
     return IntervalsResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
-        cells=resampling.estimate(table.means, drawn_cells, confidence),
-        mean=resampling.estimate(
+        cells=bootstrap_intervals.estimate(table.means, drawn_cells, confidence),
+        mean=bootstrap_intervals.estimate(
             table.means.mean(axis=0),
             drawn.over_datasets(drawn_cells),
             confidence,
             num_datasets=num_datasets,
             bounds=mean_range,
         ),
-        iqm=resampling.estimate(
+        iqm=bootstrap_intervals.estimate(
             np.array(iqm),
             np.stack(drawn_iqm, axis=1),
             confidence,
             num_datasets=num_datasets,
             bounds=possible,
         ),
-        optimality_gap=resampling.estimate(
+        optimality_gap=bootstrap_intervals.estimate(
             np.array(gap),
             np.stack(drawn_gap, axis=1),
             confidence,
@@ -185,7 +189,7 @@ def performance_profiles(
     Raise ValueError as `intervals` does, and for thresholds that are not finite.
     """
     table = score_table.read(scores)
-    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
+    drawn = bootstrap_intervals.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     grid = np.linspace(0, 1, 51) if thresholds is None else np.asarray(thresholds)
     caller_errors.check(
@@ -197,7 +201,7 @@ def performance_profiles(
         shares.append(is_reached.mean(axis=(0, 1)))
         by_dataset = np.einsum("br,nrt->bnt", counts, is_reached.astype(np.float64))
         drawn_shares.append(drawn.over_datasets(by_dataset) / counts.shape[1])
-    share = resampling.estimate(
+    share = bootstrap_intervals.estimate(
         np.stack(shares),
         np.stack(drawn_shares, axis=1),
         confidence,
@@ -228,9 +232,9 @@ def probability_of_improvement(
     (0, 1).
     """
     table = score_table.read(scores)
-    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
+    drawn = bootstrap_intervals.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
-    by_dataset, drawn_means = resampling.superiority(table, drawn, sign)
+    by_dataset, drawn_means = bootstrap_intervals.superiority(table, drawn, sign)
     return _pairs(
         table,
         by_dataset.mean(axis=1),
@@ -257,18 +261,18 @@ def mean_differences(
     The difference is the row less the column, in the unit of the scores. If smaller scores are
     better, the difference is the column less the row: positive values mean that the row is better.
     If only runs are redrawn, intervals are percentiles, and too short for few runs
-    (`resampling.percentile_coverage`).
+    (`bootstrap_intervals.percentile_coverage`).
     scores: see `score_table.read`; with several runs.
     datasets: whether to draw data sets, too (a hierarchical bootstrap). `better` is then the
     probability that the row wins with new seeds on new data sets of the same kind. Percentiles are
-    widened according to Student's t (`resampling.widening`). Without widening, nominal 95 %
+    widened according to Student's t (`bootstrap_intervals.widening`). Without widening, nominal 95 %
     intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells, fewer than 100 draws and a confidence outside
     (0, 1).
     """
     table = score_table.read(scores)
-    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
+    drawn = bootstrap_intervals.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     rows, columns = np.triu_indices(len(table.algorithms), 1)
     drawn_means = sign * drawn.over_datasets(drawn.means(table))
@@ -302,17 +306,19 @@ def _pairs(
     value, drawn: the statistic in the table and in each draw. even: value of the statistic if
     neither algorithm is better; the pair (j, i) has the value 2 even - value. A draw
     within `rounding` of `even` counts as half a win.
-    confidence, num_datasets, bounds: see `resampling.estimate`.
+    confidence, num_datasets, bounds: see `bootstrap_intervals.estimate`.
     """
-    upper = resampling.estimate(
+    upper = bootstrap_intervals.estimate(
         value, drawn, confidence, num_datasets=num_datasets, bounds=bounds
     )
     off = drawn - even
     better = (off > rounding).mean(axis=0) + (abs(off) <= rounding).mean(axis=0) / 2
     return PairsResult(
         algorithms=table.algorithms,
-        pairs=resampling.pair_estimate(upper, lambda v: 2 * even - v, diagonal=even),
-        better=resampling.pair_matrix(better, lambda v: 1 - v, diagonal=0.5),
+        pairs=bootstrap_intervals.pair_estimate(
+            upper, lambda v: 2 * even - v, diagonal=even
+        ),
+        better=bootstrap_intervals.pair_matrix(better, lambda v: 1 - v, diagonal=0.5),
     )
 
 
@@ -373,7 +379,7 @@ class RankStabilityResult:
     """Ranks and test decisions under redrawn seeds; a share is a fraction of the draws."""
 
     algorithms: tuple[str, ...]
-    ranks: resampling.Estimate  # (k,), means over data sets; 1 is the best.
+    ranks: bootstrap_intervals.Estimate  # (k,), means over data sets; 1 is the best.
     places: Float[
         np.ndarray, "k k"
     ]  # Share: algorithm (row) at place 1, 2, ... (column).
@@ -430,7 +436,9 @@ def rank_stability(
         0.3
     """
     table = score_table.read(scores)
-    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)
+    drawn = bootstrap_intervals.draw(
+        table, draws=draws, seed=seed, datasets=datasets, runs=runs
+    )
     observed = score_table.rank(table, larger_is_better=larger_is_better)
     # Means that tie in the table must tie here, though their sums have another order.
     errors = score_table.mean_errors(table)
@@ -450,7 +458,7 @@ def rank_stability(
     is_rejected = bool(friedman_pvalues(observed[None])[0] <= alpha)
     return RankStabilityResult(
         algorithms=table.algorithms,
-        ranks=resampling.estimate(
+        ranks=bootstrap_intervals.estimate(
             original,
             mean_ranks,
             confidence,

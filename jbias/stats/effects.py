@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import resampling, score_table
+from jbias.stats import bootstrap_intervals, score_table
 
 _MAD_TO_DEVIATION = 1 / scipy.stats.norm.ppf(0.75)  # Of a normal distribution.
 
@@ -28,11 +28,11 @@ class EffectsResult:
     a12: Float[np.ndarray, "n k k"]
     cliffs_delta: Float[np.ndarray, "n k k"]  # 2 A12 - 1.
     gamma: Float[np.ndarray, "n k k"]  # inf where neither algorithm has any spread.
-    a12_mean: resampling.Estimate  # (k, k), over data sets.
-    cliffs_delta_mean: resampling.Estimate  # (k, k)
+    a12_mean: bootstrap_intervals.Estimate  # (k, k), over data sets.
+    cliffs_delta_mean: bootstrap_intervals.Estimate  # (k, k)
     gamma_median: Float[np.ndarray, "k k"]  # Over data sets.
-    rank_biserial: resampling.Estimate  # (k, k)
-    hedges_g: resampling.Estimate  # (k, k); of data sets, not of runs.
+    rank_biserial: bootstrap_intervals.Estimate  # (k, k)
+    hedges_g: bootstrap_intervals.Estimate  # (k, k); of data sets, not of runs.
 
 
 def effect_sizes(
@@ -56,18 +56,18 @@ def effect_sizes(
 
     scores: see `score_table.read`; with several runs.
     datasets: whether to draw data sets, too. Intervals of mean A12 and Cliff's delta are then
-    widened (`resampling.widening`). Intervals of r and g, which are not means, are percentiles
+    widened (`bootstrap_intervals.widening`). Intervals of r and g, which are not means, are percentiles
     and too short for few data sets.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells, fewer than 100 draws and a confidence outside
     (0, 1).
     """
     table = score_table.read(scores)
-    drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
+    drawn = bootstrap_intervals.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     a12, drawn_a12 = (
-        resampling.pair_matrix(x, lambda v: 1 - v, diagonal=0.5)
-        for x in resampling.superiority(table, drawn, sign)
+        bootstrap_intervals.pair_matrix(x, lambda v: 1 - v, diagonal=0.5)
+        for x in bootstrap_intervals.superiority(table, drawn, sign)
     )
     errors = score_table.mean_errors(table).T  # (k, n)
     rows, columns = np.triu_indices(len(table.algorithms), 1)
@@ -82,7 +82,7 @@ def effect_sizes(
     with np.errstate(divide="ignore", invalid="ignore"):
         rounding = np.maximum(errors[rows], errors[columns])
         gamma = np.where(abs(between) <= rounding, 0.0, between / np.sqrt(pooled))
-    gamma = resampling.pair_matrix(gamma, np.negative)
+    gamma = bootstrap_intervals.pair_matrix(gamma, np.negative)
 
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
     differences = means[:, :, rows] - means[:, :, columns]
@@ -98,15 +98,15 @@ def effect_sizes(
 
     def estimate_over_datasets(
         effects: Float[np.ndarray, "b p"],
-    ) -> resampling.Estimate:
+    ) -> bootstrap_intervals.Estimate:
         """Return the first row (the effects in the table) with percentiles of the other rows.
 
         effects: a row for the table and for each draw, a column for each of the p pairs i < j.
         The estimate has the shape (k, k); a pair in reverse order has the effect with the
         opposite sign. The level of the interval is `confidence` of the enclosing call.
         """
-        matrices = resampling.pair_matrix(effects.T, np.negative)
-        return resampling.estimate(matrices[0], matrices[1:], confidence)
+        matrices = bootstrap_intervals.pair_matrix(effects.T, np.negative)
+        return bootstrap_intervals.estimate(matrices[0], matrices[1:], confidence)
 
     num_datasets = len(table.datasets) if datasets else None
     return EffectsResult(
@@ -115,14 +115,14 @@ def effect_sizes(
         a12=a12,
         cliffs_delta=2 * a12 - 1,
         gamma=gamma,
-        a12_mean=resampling.estimate(
+        a12_mean=bootstrap_intervals.estimate(
             a12.mean(axis=0),
             drawn_a12,
             confidence,
             num_datasets=num_datasets,
             bounds=(0, 1),
         ),
-        cliffs_delta_mean=resampling.estimate(
+        cliffs_delta_mean=bootstrap_intervals.estimate(
             2 * a12.mean(axis=0) - 1,
             2 * drawn_a12 - 1,
             confidence,

@@ -38,7 +38,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from jbias import errors as caller_errors
-from jbias.stats import bayes, mcmc, resampling, score_table
+from jbias.stats import bayes, bootstrap_intervals, mcmc, score_table
 
 CHAINS = 4
 _WARMUP = 200
@@ -300,7 +300,9 @@ class HierarchicalResult:
     ]  # P(row better by more than the rope, new data set).
     rope: Float[np.ndarray, "k k"]  # P(difference inside the rope); diagonal 1.
     positive: Float[np.ndarray, "k k"]  # P(d_0 > 0); diagonal 1/2.
-    difference: resampling.Estimate  # (k, k), d_0: mean and equal-tailed interval.
+    difference: (
+        bootstrap_intervals.Estimate
+    )  # (k, k), d_0: mean and equal-tailed interval.
     between: Float[np.ndarray, "k k"]  # Median of s_0.
     by_dataset: Float[np.ndarray, "n k k"]  # Means of d_i.
     rhat: Float[np.ndarray, "k k"]  # Largest of d_0, log s_0 and log nu; diagonal 1.
@@ -337,7 +339,7 @@ def hierarchical_t(
     bayes.check_rope(rope)
     caller_errors.check_share("confidence", confidence)
     table = score_table.read(scores)
-    resampling.require_runs(table, 3 if paired else 2)
+    bootstrap_intervals.require_runs(table, 3 if paired else 2)
     bayes.check_pairing(table, paired, rho)
     n, k = table.means.shape
     caller_errors.check(n >= 3, "scores", "have at least 3 data sets", n)
@@ -372,9 +374,9 @@ def hierarchical_t(
             "more draws, runs or data sets"
         )
 
-    matrix = resampling.pair_matrix
+    matrix = bootstrap_intervals.pair_matrix
     better = matrix(summary["right"], lambda _: summary["left"])
-    difference = resampling.Estimate(
+    difference = bootstrap_intervals.Estimate(
         value=summary["d0"],
         low=summary["low"],
         high=summary["high"],
@@ -386,7 +388,7 @@ def hierarchical_t(
         better=better,
         rope=np.clip(1 - better - better.T, 0, 1),
         positive=matrix(summary["positive"], lambda v: 1 - v, diagonal=0.5),
-        difference=resampling.pair_estimate(difference, np.negative),
+        difference=bootstrap_intervals.pair_estimate(difference, np.negative),
         between=matrix(summary["s0"]),
         by_dataset=matrix(summary["d"], np.negative),
         rhat=matrix(summary["rhat"], diagonal=1.0),
@@ -441,7 +443,7 @@ def _summarise(
     below = scipy.special.stdtr(nu, (-d0 - rope) / s0)
     between = 1 - above - below if rope > 0 else np.full_like(above, -1)
     largest = np.argmax(np.stack([below, between, above]), axis=0)
-    interval = resampling.estimate(0, d0.reshape(-1, d0.shape[2]), confidence)
+    interval = bootstrap_intervals.estimate(0, d0.reshape(-1, d0.shape[2]), confidence)
     return {
         "right": (largest == 2).mean(axis=(0, 1)),
         "left": (largest == 0).mean(axis=(0, 1)),
@@ -465,7 +467,9 @@ class MixedResult:
     pvalue: float
     df: tuple[float, float]  # Of F; the second after Satterthwaite.
     variances: dict[str, float]  # dataset, interaction, run, residual; at least 0.
-    difference: resampling.Estimate  # (k, k), points; positive where the row is better.
+    difference: (
+        bootstrap_intervals.Estimate
+    )  # (k, k), points; positive where the row is better.
     standard_error: Float[np.ndarray, "k k"]
     pvalues: Float[np.ndarray, "k k"]  # Of each pair, not adjusted for multiple tests.
 
@@ -499,7 +503,7 @@ def mixed_model(
     """
     caller_errors.check_share("confidence", confidence)
     table = score_table.read(scores)
-    resampling.require_runs(table)
+    bootstrap_intervals.require_runs(table)
     n, k = table.means.shape
     counts, r = table.counts, float(k / np.sum(1 / table.counts))
     squares = _mean_squares(table)
@@ -518,7 +522,7 @@ def mixed_model(
     errors = np.sqrt(variance)
     value = means[rows] - means[columns]
     half_width = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * errors
-    difference = resampling.Estimate(
+    difference = bootstrap_intervals.Estimate(
         value=value,
         low=value - half_width,
         high=value + half_width,
@@ -537,9 +541,11 @@ def mixed_model(
             "run": _excess(squares, "run", "residual") / n,
             "residual": squares["residual"][0],
         },
-        difference=resampling.pair_estimate(difference, np.negative),
-        standard_error=resampling.pair_matrix(errors),
-        pvalues=resampling.pair_matrix(2 * scipy.stats.t.sf(t, degrees), diagonal=1.0),
+        difference=bootstrap_intervals.pair_estimate(difference, np.negative),
+        standard_error=bootstrap_intervals.pair_matrix(errors),
+        pvalues=bootstrap_intervals.pair_matrix(
+            2 * scipy.stats.t.sf(t, degrees), diagonal=1.0
+        ),
     )
 
 

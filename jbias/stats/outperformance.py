@@ -27,7 +27,7 @@ import scipy.stats
 from jaxtyping import Bool, Float
 
 from jbias import errors
-from jbias.stats import resampling, score_table
+from jbias.stats import bootstrap_intervals, score_table
 
 GAMMA = 0.75  # Threshold of P(A > B) that Bouthillier et al. recommend.
 # Bound that Ulmer et al. recommend. With 3 to 200 runs, 2 to 8 of 100 pairs of equal
@@ -41,9 +41,11 @@ _RTOL = 1e-12  # Smaller relative differences of scores are due to rounding.
 class OutperformingResult:
     """P(A > B) per data set, and averaged over data sets; A and B are two algorithms."""
 
-    share: resampling.Estimate  # (n,), with Clopper and Pearson's exact interval.
+    share: (
+        bootstrap_intervals.Estimate
+    )  # (n,), with Clopper and Pearson's exact interval.
     # (), with a percentile interval over redrawn pairs; NaN ends with few pairs.
-    mean: resampling.Estimate
+    mean: bootstrap_intervals.Estimate
     pairs: int  # Pairs of runs with the same seed.
     gamma: float
 
@@ -100,14 +102,14 @@ def probability_of_outperforming(
     wins, r = (_difference(a, b) > 0).astype(float), a.shape[1]
     rng = np.random.default_rng(seed)
     drawn = rng.multinomial(r, np.full(r, 1 / r), size=draws) @ wins.T / r
-    mean = resampling.estimate(wins.mean(), drawn.mean(1), confidence)
+    mean = bootstrap_intervals.estimate(wins.mean(), drawn.mean(1), confidence)
     tail = (1 - confidence) / 2
     if 0.5**r > tail:
         mean = dataclasses.replace(mean, low=np.array(np.nan), high=np.array(np.nan))
     num_won = wins.sum(1)
     low = scipy.stats.beta.ppf(tail, num_won, r - num_won + 1)
     high = scipy.stats.beta.isf(tail, num_won + 1, r - num_won)
-    share = resampling.Estimate(
+    share = bootstrap_intervals.Estimate(
         value=wins.mean(1),
         low=np.where(num_won > 0, low, 0),
         high=np.where(num_won < r, high, 1),

@@ -18,7 +18,7 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from jbias import errors as caller_errors
-from jbias.stats import bayes, mcmc, resampling, score_table
+from jbias.stats import bayes, bootstrap_intervals, mcmc, score_table
 
 _LOG_SCALES = np.linspace(-3, 6, 73)  # Quadrature nodes of log s.
 _LOG_SCALE_DEVIATION = 0.5  # Prior standard deviation of log s.
@@ -213,8 +213,8 @@ class BradleyTerryResult:
     algorithms: tuple[str, ...]
     wins: Int[np.ndarray, "k k"]  # Half of the ties, rounded up, included.
     ties: Int[np.ndarray, "k k"]
-    strengths: resampling.Estimate  # (k,), b; mean and HDI.
-    p_win: resampling.Estimate  # (k, k); mean and HDI; diagonal 1/2.
+    strengths: bootstrap_intervals.Estimate  # (k,), b; mean and HDI.
+    p_win: bootstrap_intervals.Estimate  # (k, k); mean and HDI; diagonal 1/2.
     better: Float[np.ndarray, "k k"]  # P(p_win > 1/2); diagonal 1/2.
     equivalent: Float[np.ndarray, "k k"]  # P(p_win in `equivalence`); diagonal 1.
     effective_draws: float  # Smallest of b and log s (see `mcmc`); at most the draws.
@@ -258,7 +258,7 @@ def bradley_terry(
     table = score_table.read(scores)
     if local_rope is not None:
         bayes.check_rope(local_rope, "local_rope")
-        resampling.require_runs(table)
+        bootstrap_intervals.require_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
     errors = score_table.mean_errors(table)
@@ -360,14 +360,16 @@ def bradley_terry_of_wins(
         algorithms=tuple(map(str, range(k))),
         wins=wins,
         ties=np.zeros((k, k), int),
-        strengths=resampling.Estimate(
+        strengths=bootstrap_intervals.Estimate(
             value=b.mean(axis=0), low=b_low, high=b_high, confidence=confidence
         ),
-        p_win=resampling.pair_estimate(
-            resampling.Estimate(mean, low, high, confidence), turn, diagonal=0.5
+        p_win=bootstrap_intervals.pair_estimate(
+            bootstrap_intervals.Estimate(mean, low, high, confidence),
+            turn,
+            diagonal=0.5,
         ),
-        better=resampling.pair_matrix(better, turn, diagonal=0.5),
-        equivalent=resampling.pair_matrix(equivalent, diagonal=1.0),
+        better=bootstrap_intervals.pair_matrix(better, turn, diagonal=0.5),
+        equivalent=bootstrap_intervals.pair_matrix(equivalent, diagonal=1.0),
         effective_draws=effective,
     )
 

@@ -21,7 +21,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from jbias import errors as caller_errors
-from jbias.stats import omnibus, posthoc, resampling, score_table
+from jbias.stats import bootstrap_intervals, omnibus, posthoc, score_table
 
 Table = score_table.Table
 EXACT_LIMIT = 300_000  # Rows in memory; with more, drawing is faster than enumerating.
@@ -277,9 +277,9 @@ def max_t(
     errors = np.sqrt(adjusted * (1 - adjusted) / permutations) * (exact is None)
     least_drawn = 0.0 if exact else 1 / (1 + permutations)
     return MaxTResult(
-        statistics=resampling.pair_matrix(differences / (2 * n), np.negative),
-        pvalues=resampling.pair_matrix(np.minimum(pvalues, 1), diagonal=1.0),
-        adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
+        statistics=bootstrap_intervals.pair_matrix(differences / (2 * n), np.negative),
+        pvalues=bootstrap_intervals.pair_matrix(np.minimum(pvalues, 1), diagonal=1.0),
+        adjusted=bootstrap_intervals.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranked.mean(axis=0),
         algorithms=table.algorithms,
         n=n,
@@ -288,7 +288,7 @@ def max_t(
         least=max(least_drawn, 2.0 * float(k * (k - 1)) ** -n),
         least_adjusted=max(least_drawn, float(k * (k - 1)) ** (1 - n)),
         permutations=0 if exact else permutations,
-        standard_errors=resampling.pair_matrix(errors),
+        standard_errors=bootstrap_intervals.pair_matrix(errors),
     )
 
 

@@ -36,7 +36,7 @@ import scipy.stats
 from jaxtyping import Bool, Float
 
 from jbias import errors as caller_errors
-from jbias.stats import multiple_testing, resampling, score_table
+from jbias.stats import bootstrap_intervals, multiple_testing, score_table
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 _BLOCK = 4096  # Values of q in memory, about 3 MiB.
@@ -164,9 +164,9 @@ def all_pairs(
     """
     adjusted = multiple_testing.adjust(pvalues, adjust)
     return PairsResult(
-        statistics=resampling.pair_matrix(statistics, np.negative),
-        pvalues=resampling.pair_matrix(pvalues, diagonal=1.0),
-        adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
+        statistics=bootstrap_intervals.pair_matrix(statistics, np.negative),
+        pvalues=bootstrap_intervals.pair_matrix(pvalues, diagonal=1.0),
+        adjusted=bootstrap_intervals.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranks,
         algorithms=scores.algorithms,
         n=len(scores.datasets),

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from scipy import special
 
 from jbias import errors as caller_errors
-from jbias.stats import posthoc, resampling, score_table, two_sample
+from jbias.stats import bootstrap_intervals, posthoc, score_table, two_sample
 
 _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemenyi's"}
 TESTS = tuple(_NAMES)
@@ -79,7 +79,7 @@ def power_of_design(
     `pair` with an unknown or repeated name.
     """
     table = score_table.read(scores)
-    resampling.require_runs(table)
+    bootstrap_intervals.require_runs(table)
     n, k = table.means.shape
     caller_errors.check_share("alpha", alpha)
     caller_errors.check_share("target", target)

@@ -18,7 +18,7 @@ import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from jbias import errors
-from jbias.stats import resampling, score_table
+from jbias.stats import bootstrap_intervals, score_table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,9 +26,11 @@ class SourcesResult:
     """Variances in the squared unit of the score; NaN where no pair of runs determines them."""
 
     sources: tuple[str, ...]
-    alone: resampling.Estimate  # (k,), of runs in which only the source varies.
-    total: resampling.Estimate  # (), of runs in which all sources vary.
-    share: resampling.Estimate  # (k,), alone / total.
+    alone: (
+        bootstrap_intervals.Estimate
+    )  # (k,), of runs in which only the source varies.
+    total: bootstrap_intervals.Estimate  # (), of runs in which all sources vary.
+    share: bootstrap_intervals.Estimate  # (k,), alone / total.
     component: Float[np.ndarray, "k"]  # Without interactions; may be below 0 by chance.
     noise: float  # Variance of runs with the same seeds.
     pairs: Int[np.ndarray, "k"]  # Pairs of runs that differ only in the source.
@@ -134,10 +136,10 @@ def sources_of_variance(
 
     def estimate(
         value: float | Float[np.ndarray, "..."], factors: Float[np.ndarray, "2 ..."]
-    ) -> resampling.Estimate:
+    ) -> bootstrap_intervals.Estimate:
         """Return the value with the interval from factors[0] * value to factors[1] * value."""
         low, high = value * factors
-        return resampling.Estimate(np.asarray(value), low, high, confidence)
+        return bootstrap_intervals.Estimate(np.asarray(value), low, high, confidence)
 
     chi2, f = scipy.stats.chi2.ppf, scipy.stats.f.ppf
     return SourcesResult(

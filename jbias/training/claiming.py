@@ -11,7 +11,7 @@ from jbias.runs import checkpoints, record_store, status, workdirs
 from jbias.runtime import console, files, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import setup
-from jbias.training.tuning import memory_fit
+from jbias.training.tuning import memory_estimate
 
 
 class Claim(NamedTuple):
@@ -55,7 +55,7 @@ def claim(
                 f"process {group.number} of {group.count}: process 0 reports the progress"
             )
             log, check_lock = (lambda line: None), (lambda: None)
-        stack.enter_context(memory_fit.explain_lack())
+        stack.enter_context(memory_estimate.explain_lack())
         if is_main:
             setup.check_same_code(spec, workdir)
         stack.enter_context(extensions.naming_files(spec.config))

@@ -11,7 +11,7 @@ from etils import epath
 
 from jbias import build, data, errors, evals, extensions, run_spec, seals
 from jbias import config as jc
-from jbias.data import base, config_sets, labels, loader
+from jbias.data import base, class_maps, config_sets, loader
 from jbias.models import trained
 from jbias.runs import checkpoints, costs, loggers, record_store, results, workdirs
 from jbias.runtime import cuda_graphs, files, mesh, messages, xla
@@ -35,7 +35,7 @@ from jbias.training import (
     strategies,
 )
 from jbias.training import step as train_step
-from jbias.training.tuning import memory_fit, profiling, strategy_choice
+from jbias.training.tuning import memory_estimate, profiling, strategy_choice
 
 
 def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
@@ -51,7 +51,9 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
         for name in options.get("measures", ()):
             check_measure = evals.find_measure if run_code else evals.check_measure
             check_measure(name, f"{where}.measures")
-    errors.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
+    errors.check_known(
+        "config.aggregate", spec.config["aggregate"], class_maps.AGGREGATES
+    )
     loggers.check(spec.run.write, spec.run.wandb, packages=run_code)
     costs.parse_energy("config.run.energy", spec.run.energy)
 
@@ -93,7 +95,9 @@ class OpenedSets(NamedTuple):
     train: list[config_sets.TrainSet]  # One per stage.
     sources: dict[str, base.Source]  # All training sources, by name.
     tests: dict[str, base.Source]  # The sets to evaluate on, by name.
-    class_maps: dict[str, labels.ClassMap]  # From a network's classes to a test set's.
+    class_maps: dict[
+        str, class_maps.ClassMap
+    ]  # From a network's classes to a test set's.
 
 
 def open_train_sets(
@@ -250,7 +254,7 @@ def open_run(
         first_start = workdirs.provenance(workdir) if is_main else {}
         recorded = first_start.get("chosen") or first_start.get("layout")
         with meter.during("compiling"):
-            placed = memory_fit.fit_stages(
+            placed = memory_estimate.fit_stages(
                 build_on, num_members, run=run, say=say, all_min=team.all_min
             )
             choice = strategy_choice.choose_strategy(placed, recorded, say)
@@ -411,9 +415,9 @@ def _fit_for_evaluation(
     stage: stages.Stage, devices: jax.sharding.Mesh
 ) -> placement.PlacedStage:
     """Return a stage on devices that only evaluate: nets fill at most half of the memory."""
-    together, free = 0, memory_fit.free_bytes(devices)
+    together, free = 0, memory_estimate.free_bytes(devices)
     if free is not None:  # Else all nets are on the devices at the same time.
-        net_bytes = memory_fit.tree_bytes(train_step.net_of(stage.state_shape))
+        net_bytes = memory_estimate.tree_bytes(train_step.net_of(stage.state_shape))
         together = max(1, free // 2 // net_bytes) * devices.shape["seed"]
     return placement.fit_to_devices(stage, devices, together=together)
 

@@ -19,7 +19,7 @@ from array_record.python import array_record_module
 from PIL import Image
 
 from jbias import data
-from jbias.data import labels, loader
+from jbias.data import class_maps, loader
 from jbias.data.forms import shards as shard_forms
 from jbias.data.sets import imagenet
 from tests import cases
@@ -308,7 +308,7 @@ def test_wrong_mappings_are_refused(text, message, tmp_path):
     path = tmp_path / "map.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as refused:
-        labels.match(
+        class_maps.match(
             ("cat", "cow"), "names", ("dog", "eel"), "names", mapping=str(path)
         )
     assert "\n" not in str(refused.value)

@@ -253,7 +253,10 @@ def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
     ("change", "message"),
     [
         ({"restrict": "yes"}, "config.tests.here.restrict: must be True or False"),
-        ({"aggregate": "mean"}, "config.tests.here: data.labels: aggregate must be"),
+        (
+            {"aggregate": "mean"},
+            "config.tests.here: data.class_maps: aggregate must be",
+        ),
         ({"mapping": "no.csv"}, "config.tests.here: no.csv: a mapping must be a CSV"),
     ],
 )

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import base, labels
+from jbias.data import base, class_maps
 from jbias.data.sets import geirhos
 from tests import cases
 
-CLASSES = tuple(labels.geirhos16())
+CLASSES = tuple(class_maps.geirhos16())
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import labels, tables
+from jbias.data import class_maps, tables
 
-DOGS = labels.geirhos16()["dog"]
+DOGS = class_maps.geirhos16()["dog"]
 COUNTS = {"n02690373": 3, "n01530575": 2, DOGS[0]: 5, DOGS[-1]: 4}
 
 
@@ -24,10 +24,10 @@ def load(root, **options):
 
 def test_members_have_the_label_of_their_class_and_others_are_left_out(root):
     source = load(root)
-    assert source.classes == tuple(labels.geirhos16()) and source.space == "entry16"
+    assert source.classes == tuple(class_maps.geirhos16()) and source.space == "entry16"
     class_names = [source.classes[i] for i in source.columns["label"]]
     files = [name.split("/")[-2] for name in source.files]
-    members = labels.geirhos16()
+    members = class_maps.geirhos16()
     assert all(
         wnid in members[name] for wnid, name in zip(files, class_names, strict=True)
     )
@@ -55,7 +55,7 @@ def test_images_per_class_are_limited_over_all_members_of_the_class(root):
 
 def test_a_network_of_1000_classes_is_mapped_to_the_16(root):
     source = load(root)
-    class_map = labels.match(tables.wnids(), "wnid", source.classes, source.space)
+    class_map = class_maps.match(tables.wnids(), "wnid", source.classes, source.space)
     assert class_map.matrix.shape == (1000, 16)
 
 

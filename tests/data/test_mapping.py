@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jbias.data import base, labels
+from jbias.data import base, class_maps
 from tests import cases
 
 TRAIN = ("beagle", "poodle", "siamese", "tabby", "rake")
@@ -14,7 +14,7 @@ WHOLE = "train_class,test_class\nbeagle,dog\npoodle,dog\ntabby,cat\n"
 def matched(tmp_path, text, **options):
     path = tmp_path / "pets.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return labels.match(TRAIN, "names", TEST, "names", mapping=str(path), **options)
+    return class_maps.match(TRAIN, "names", TEST, "names", mapping=str(path), **options)
 
 
 def test_several_classes_map_to_one_and_unmapped_classes_to_none(tmp_path):
@@ -54,7 +54,7 @@ def test_restriction_keeps_the_classes_that_can_be_answered(tmp_path):
 def test_a_mapping_takes_precedence_over_the_spaces(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("train_class,test_class\ndog,cat\ncat,dog\n")
-    mapped = labels.match(
+    mapped = class_maps.match(
         ("cat", "dog"), "names", ("cat", "dog"), "entry16", mapping=str(path)
     )
     assert mapped.matrix.tolist() == [[0, 1], [1, 0]]
@@ -112,4 +112,4 @@ def test_bad_mappings_are_refused_in_one_line(tmp_path, text, message):
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pets.csv: a mapping must be a CSV file"):
-        labels.match(TRAIN, "names", TEST, "names", mapping=f"{tmp_path}/pets.csv")
+        class_maps.match(TRAIN, "names", TEST, "names", mapping=f"{tmp_path}/pets.csv")

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import labels, tables
+from jbias.data import class_maps, tables
 
 WNIDS, WORDS = tables.wnids(), [*tables.lemmas().values()]
-SIXTEEN = tuple(labels.geirhos16())
+SIXTEEN = tuple(class_maps.geirhos16())
 
 
 def outputs_by_class(output_names, test, space, **options):
     """Return the outputs (numbers) that answer for each class of the test."""
-    outputs = labels.of_outputs(output_names)
-    class_map = labels.match(
+    outputs = class_maps.of_outputs(output_names)
+    class_map = class_maps.match(
         outputs.classes,
         outputs.space,
         test,
@@ -49,17 +49,17 @@ def outputs_by_class(output_names, test, space, **options):
     ],
 )
 def test_a_thousand_outputs_are_imagenets_under_any_names(output_names):
-    outputs = labels.of_outputs(output_names)
+    outputs = class_maps.of_outputs(output_names)
     assert outputs.classes == WNIDS and outputs.space == "wnid"
 
 
 def test_some_words_are_ids_and_a_word_of_two_classes_is_a_name():
-    assert labels.of_outputs(["goldfish", "Tench"]).classes == (WNIDS[1], WNIDS[0])
-    assert labels.of_outputs(["goldfish", "crane"]).space == "names"
+    assert class_maps.of_outputs(["goldfish", "Tench"]).classes == (WNIDS[1], WNIDS[0])
+    assert class_maps.of_outputs(["goldfish", "crane"]).space == "names"
 
 
 def test_ids_answer_for_the_sixteen_and_names_for_those_that_they_name():
-    dogs = labels.geirhos16()["dog"]
+    dogs = class_maps.geirhos16()["dog"]
     output_names = {"x": WNIDS[0], "y": dogs[0], "z": dogs[1]}
     outputs = outputs_by_class(output_names, SIXTEEN, "entry16")
     assert outputs["dog"] == [1, 2] and outputs["cat"] == []
@@ -81,7 +81,10 @@ def test_several_outputs_answer_for_one_class_and_some_for_none():
         WNIDS[0]: [2],
         WNIDS[1]: [0, 1],
     }
-    twice = {"a": labels.geirhos16()["dog"][0], "b": labels.geirhos16()["dog"][0]}
+    twice = {
+        "a": class_maps.geirhos16()["dog"][0],
+        "b": class_maps.geirhos16()["dog"][0],
+    }
     assert outputs_by_class(twice, SIXTEEN, "entry16")["dog"] == [0, 1]
 
 
@@ -104,9 +107,9 @@ def test_classes_of_a_set_may_be_words_of_imagenet(more):
 
 def test_files_list_names_or_map_outputs_to_classes(tmp_path):
     (tmp_path / "names.txt").write_text("goldfish\n\n tench \n")
-    assert labels.of_outputs(str(tmp_path / "names.txt")).classes == WNIDS[1::-1]
+    assert class_maps.of_outputs(str(tmp_path / "names.txt")).classes == WNIDS[1::-1]
     (tmp_path / "map.csv").write_text("train_class,test_class\ntabby,cat\npuss,cat\n")
-    outputs = labels.of_outputs(str(tmp_path / "map.csv"))
+    outputs = class_maps.of_outputs(str(tmp_path / "map.csv"))
     assert outputs.answers == (("tabby", "cat"), ("puss", "cat"))
 
 
@@ -123,12 +126,12 @@ def test_files_list_names_or_map_outputs_to_classes(tmp_path):
 )
 def test_bad_output_names_are_refused_in_one_line(output_names, message):
     with pytest.raises(ValueError, match=message) as refused:
-        labels.of_outputs(output_names)
+        class_maps.of_outputs(output_names)
     assert "\n" not in str(refused.value) and str(refused.value).startswith("classes: ")
 
 
 BIG_CATS = ("lion", "tiger", "zebra")
-IDS = tuple(labels.of_outputs(BIG_CATS).classes)
+IDS = tuple(class_maps.of_outputs(BIG_CATS).classes)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +156,10 @@ def test_ids_answer_a_set_with_folders_of_those_names_in_any_space():
     assert outputs_by_class(IDS, IDS[::-1], "names") == {
         x: [i] for i, x in enumerate(IDS)
     }
-    label_space = labels.LabelSpace(IDS, "names")
-    class_map = labels.match(label_space.classes, label_space.space, IDS[:1], "wnid")
+    label_space = class_maps.LabelSpace(IDS, "names")
+    class_map = class_maps.match(
+        label_space.classes, label_space.space, IDS[:1], "wnid"
+    )
     assert class_map.matrix is None and class_map.relabel.tolist() == [0]
 
 

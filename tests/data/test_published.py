@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from jbias import data
-from jbias.data import labels, loader, tables
+from jbias.data import class_maps, loader, tables
 from jbias.data.sets import geirhos
 from tests import cases
 
@@ -67,7 +67,7 @@ def test_geirhos_counts(unpacked, split, count):
     root = str(unpacked("geirhos64") / "geirhos64")
     source = data.load("geirhos", split, root=root, size=64)
     assert (len(source), source.note) == (count, "")
-    assert source.classes == tuple(labels.geirhos16())
+    assert source.classes == tuple(class_maps.geirhos16())
     assert source.space == "entry16"
     assert set(np.bincount(source.columns["label"])) == {count // 16}
     assert ("texture" in source.columns) == (split == "cue-conflict")
@@ -99,7 +99,7 @@ def test_cue_conflict_textures(unpacked):
 
 def test_stimuli_at_224_are_used_unchanged(unpacked):
     root = unpacked("geirhos-stimuli", "geirhos/cue-conflict/cat/") / "geirhos"
-    for name in labels.geirhos16():  # The other classes are not needed here.
+    for name in class_maps.geirhos16():  # The other classes are not needed here.
         if name != "cat":
             (root / "cue-conflict" / name).mkdir(exist_ok=True)
             link = root / "cue-conflict" / name / f"{name}1-cat2.png"
@@ -117,12 +117,12 @@ def test_stimuli_at_224_are_used_unchanged(unpacked):
 
 
 def test_authors_folder_names_are_known(tree):
-    root = tree({f"filled-silhouettes/{name}": 1 for name in labels.geirhos16()})
+    root = tree({f"filled-silhouettes/{name}": 1 for name in class_maps.geirhos16()})
     assert len(data.load("geirhos", "silhouette", root=str(root))) == 16
 
 
 def test_texture_names():
-    classes = tuple(labels.geirhos16())
+    classes = tuple(class_maps.geirhos16())
     names = ["cat/cat1-dog12.png", "cat/0003_cc_dnn_0_cat_00_cat7-bear1.png"]
     ids = geirhos.texture_labels("x", names, classes)
     assert [classes[i] for i in ids] == ["dog", "bear"]
@@ -198,7 +198,9 @@ def test_tiny_subset(unpacked):
         }
         assert "the published set has" in source.note
     assert train.classes == valid.classes
-    mapped = labels.match(train.classes, "wnid", tuple(labels.geirhos16()), "entry16")
+    mapped = class_maps.match(
+        train.classes, "wnid", tuple(class_maps.geirhos16()), "entry16"
+    )
     is_full = np.bincount(train.columns["label"]) == 500
     np.testing.assert_array_equal(is_full, mapped.matrix.any(1))
     unanswered = [

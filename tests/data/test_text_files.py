@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import labels, set_options
+from jbias.data import class_maps, set_options
 from jbias.data.sets import split_files
 from jbias.evals import networks
 from tests import cases
@@ -42,7 +42,9 @@ def write(path, text: str) -> str:
     return str(path)
 
 
-@cases.each("read", [lambda path: labels.resolve_outputs(path), networks.list_classes])
+@cases.each(
+    "read", [lambda path: class_maps.resolve_outputs(path), networks.list_classes]
+)
 def test_the_first_class_of_a_network_has_no_mark(read, tmp_path):
     path = write(tmp_path / "names.txt", "cat\ndog\n")
     assert list(read(path)) == ["cat", "dog"]
@@ -109,7 +111,9 @@ def test_a_pipe_is_refused_before_it_is_read(root, option, tmp_path):
     assert "\n" not in str(error.value)
 
 
-@cases.each("read", [lambda path: labels.resolve_outputs(path), networks.list_classes])
+@cases.each(
+    "read", [lambda path: class_maps.resolve_outputs(path), networks.list_classes]
+)
 def test_a_pipe_names_no_classes(read, tmp_path):
     os.mkfifo(tmp_path / "names.txt")
     with pytest.raises(ValueError, match="must be a regular file"):

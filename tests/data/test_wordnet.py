@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from jbias.data import labels, tables
+from jbias.data import class_maps, tables
 
 # The table of published positions: class -> ranges, in the order of the 16 classes.
 POSITIONS = """
@@ -101,7 +101,7 @@ def test_subsets_share_86_classes():
 def test_geirhos16_has_the_published_positions():
     positions = {
         name: tables.positions(members).tolist()
-        for name, members in labels.geirhos16().items()
+        for name, members in class_maps.geirhos16().items()
     }
     assert positions == published()
     assert (len(positions["bird"]), len(positions["dog"])) == (49, 109)

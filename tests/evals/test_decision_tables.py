@@ -15,7 +15,7 @@ from PIL import Image
 
 from jbias import config as jc
 from jbias import evals, evaluate, export_stimuli, models
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.evals import decision_tables, networks, runner, suites
 from jbias.evals import measured as results_of_model
 from jbias.measures import human, human_answers
@@ -375,7 +375,7 @@ def test_published_decisions_have_the_published_shape_bias(tmp_path):
     published = human_answers.read(
         PUBLISHED / "cue-conflict_resnet50.csv", "cue-conflict"
     )
-    classes = [*labels.geirhos16()]
+    classes = [*class_maps.geirhos16()]
     for image, shape in zip(published.image, published.category, strict=True):
         folder = tmp_path / "cue-conflict" / classes[shape]
         folder.mkdir(parents=True, exist_ok=True)

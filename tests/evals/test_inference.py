@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias.data import labels, loader, tables
+from jbias.data import class_maps, loader, tables
 from jbias.evals import inference
 from jbias.models import cnn
 from jbias.runtime import mesh
@@ -14,7 +14,7 @@ from jbias.training import seed_axis, strategies
 from tests import cases
 
 CLASSES = 40
-SIXTEEN = tuple(labels.geirhos16())
+SIXTEEN = tuple(class_maps.geirhos16())
 
 
 class Linear(nn.Module):
@@ -113,7 +113,7 @@ def test_one_program_of_the_network_serves_all_rules(two_networks):
 
 
 @pytest.mark.slow
-@cases.each("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", class_maps.AGGREGATES)
 def test_network_and_rule_in_two_programs_decide_as_in_one(aggregate):
     """Cutting between the network and the rule changes no decision."""
     net = cnn.CNN(CLASSES, width=4)
@@ -181,9 +181,9 @@ def decide_by_loop(logits, matrix, aggregate):
     return np.argmax(scores, axis=-1)
 
 
-@cases.each("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", class_maps.AGGREGATES)
 def test_rules_equal_a_naive_loop(aggregate):
-    pairs = labels.match(
+    pairs = class_maps.match(
         tables.wnids(), "wnid", SIXTEEN, "entry16", aggregate=aggregate
     )
     matrix = pairs.matrix.copy()
@@ -191,7 +191,7 @@ def test_rules_equal_a_naive_loop(aggregate):
     logits = np.random.default_rng(0).normal(size=(300, 1000)).astype(np.float32) * 2
     expected = decide_by_loop(logits, matrix, aggregate)
     np.testing.assert_array_equal(decide_logits(logits, matrix, aggregate), expected)
-    other_rules = set(labels.AGGREGATES) - {aggregate}
+    other_rules = set(class_maps.AGGREGATES) - {aggregate}
     for other_rule in other_rules:
         assert (decide_by_loop(logits, matrix, other_rule) != expected).any(), (
             "rules that differ"
@@ -201,7 +201,7 @@ def test_rules_equal_a_naive_loop(aggregate):
 
 def share_with_sure_member(aggregate, n=400):
     """Return the share of right decisions by class if one member's logit is raised by 10."""
-    mapped = labels.match(
+    mapped = class_maps.match(
         tables.wnids(), "wnid", SIXTEEN, "entry16", aggregate=aggregate
     )
     rng, shares = np.random.default_rng(0), {}
@@ -235,10 +235,10 @@ def test_one_sure_member_rarely_decides_under_means_of_logits_in_large_classes()
 
 
 @cases.each("name", ["imagenet_a", "imagenet_r"])
-@cases.each("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", class_maps.AGGREGATES)
 def test_restricted_decisions_are_the_argmax_over_the_columns(name, aggregate):
     subset = tables.subset(name)
-    mapped = labels.match(
+    mapped = class_maps.match(
         tables.wnids(), "wnid", subset, "wnid", aggregate=aggregate, restrict=True
     )
     columns = tables.positions(subset)
@@ -379,7 +379,7 @@ def test_a_class_excluded_by_minus_infinity_is_never_the_decision(aggregate):
     assert decided.tolist() == [inference.UNDECIDED]
 
 
-@cases.each("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", class_maps.AGGREGATES)
 def test_images_with_all_classes_excluded_are_undecided(aggregate):
     """This holds even if a class that is no member has a finite logit."""
     matrix = np.float32([[0, 0], [1, 0], [0, 1]])

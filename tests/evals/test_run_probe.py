@@ -10,7 +10,7 @@ import pytest
 from etils import epath
 
 from jbias import errors
-from jbias.data import labels, loader
+from jbias.data import class_maps, loader
 from jbias.evals import inference, journals, plain, set_batches
 from jbias.measures import cue_conflict
 from jbias.runtime import mesh
@@ -37,7 +37,7 @@ def make_batches(n=8):
     return [inference.Batch(image, index, index % 2, index % 6, n)]
 
 
-@cases.each("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", class_maps.AGGREGATES)
 def test_the_likelihoods_of_each_rule_follow_from_the_members_of_a_class(aggregate):
     """The decided class has the highest share, and shares of all classes sum to 1."""
     group_of_class = np.array([0, 0, 1, 2, 2, -1])  # The last class has no group.

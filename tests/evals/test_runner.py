@@ -18,7 +18,7 @@ from PIL import Image
 from jbias import config as jc
 from jbias import data, evaluate, models, train
 from jbias.configs.suites import biases
-from jbias.data import labels, loader, sources, tables
+from jbias.data import class_maps, loader, sources, tables
 from jbias.evals import (
     decision_files,
     inference,
@@ -673,7 +673,7 @@ def test_a_network_with_unsuitable_classes_is_refused_in_one_line(
     assert f"net: its classes are {num_classes:,} of " in line
     assert "cue_conflict, edge want 16 of 'names' (" in line
     assert remedy in line and "--classes=FILE" in line
-    assert "data.labels" not in err and "mapping.csv" not in err
+    assert "data.class_maps" not in err and "mapping.csv" not in err
 
 
 def test_gradients_of_classes_that_several_network_classes_map_to_are_refused(
@@ -1603,11 +1603,11 @@ def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
     known = {*tables.wnids()}
     members = {
         name: next(wnid for wnid in wnids if wnid in known)
-        for name, wnids in labels.geirhos16().items()
+        for name, wnids in class_maps.geirhos16().items()
         if name not in ("airplane", "clock")
     }
     answered_class, *_ = members
-    for i, name in enumerate(labels.geirhos16()):
+    for i, name in enumerate(class_maps.geirhos16()):
         path = tmp_path / f"cue-conflict/{name}/{name}1-{answered_class}{i}.png"
         path.parent.mkdir(parents=True)
         Image.new("RGB", (32, 32), (i, i, i)).save(path)

@@ -8,13 +8,13 @@ import pytest
 import scipy.stats
 
 from jbias import evals
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.measures import cue_conflict
 from jbias.stimuli import shown
 from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
-CLASSES = [*labels.geirhos16()]
+CLASSES = [*class_maps.geirhos16()]
 PEOPLE = [f"subject-{i:02d}" for i in range(1, 11)]
 
 

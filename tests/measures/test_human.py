@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from jbias import evals
-from jbias.data import base, labels
+from jbias.data import base, class_maps
 from jbias.measures import accuracy, human, human_answers
 from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
-CLASSES = (*labels.geirhos16(), "na")
+CLASSES = (*class_maps.geirhos16(), "na")
 
 
 def read_oracle(dataset: str) -> list[human_answers.Trials]:
@@ -189,7 +189,7 @@ def test_probe_compares_decisions_with_people(tmp_path):
     ]
     assert numbers == human.compare(trials_shown[0], trials_shown[1:], "contrast")
     probe_with_classes = human.make(
-        root=str(tmp_path), classes=[*labels.geirhos16()], **options
+        root=str(tmp_path), classes=[*class_maps.geirhos16()], **options
     )
     assert (
         probe_with_classes.numbers(
@@ -236,7 +236,7 @@ def test_classes_are_compared_by_name_in_any_order():
     options = dict(dataset="contrast", files=files, people=people)
     expected = human.compare(first, people, "contrast")
     order = np.random.default_rng(0).permutation(17)
-    classes = [(*labels.geirhos16(), "camel")[i] for i in order]
+    classes = [(*class_maps.geirhos16(), "camel")[i] for i in order]
     place = np.append(np.argsort(order)[:16], -1)  # By the number among the sixteen.
     response = np.where(first.response < 0, order.argmax(), place[first.response])
     decided = evals.Decisions(response, {"label": place[first.category]})

@@ -25,9 +25,9 @@ import types
 import numpy as np
 import pandas as pd
 
-from jbias.data import labels
+from jbias.data import class_maps
 
-CLASSES = [*labels.geirhos16()]
+CLASSES = [*class_maps.geirhos16()]
 CONTRAST = ("c50", "c30", "c15", "c10", "c05")  # Conditions that are analysed.
 
 

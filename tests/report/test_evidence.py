@@ -20,7 +20,7 @@ from jbias.report.pages.benchmark import (
     rank_test_section,
     stability_section,
 )
-from jbias.stats import resampling, score_table
+from jbias.stats import bootstrap_intervals, score_table
 from tests import cases
 from tests.report import conftest, test_scores
 
@@ -294,8 +294,10 @@ def test_percentile_coverage_matches_simulation():
     runs = rng.normal(size=(2000, 3))
     half = 1.96 * runs.std(axis=1) / np.sqrt(3)
     coverage = np.mean(np.abs(runs.mean(axis=1)) <= half)
-    assert resampling.percentile_coverage(3) == pytest.approx(coverage, abs=0.03)
-    assert resampling.percentile_coverage(30) > 0.92
+    assert bootstrap_intervals.percentile_coverage(3) == pytest.approx(
+        coverage, abs=0.03
+    )
+    assert bootstrap_intervals.percentile_coverage(30) > 0.92
 
 
 def test_equal_algorithms_rarely_have_a_bold_cell():

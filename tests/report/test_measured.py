@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.data import corruptions, labels
+from jbias.data import class_maps, corruptions
 from jbias.evals import registry
 from jbias.measures import (
     accuracy,
@@ -49,7 +49,7 @@ from tests.report import measure_files
 
 pytestmark = pytest.mark.slow
 
-NAMES = (*labels.geirhos16(),)
+NAMES = (*class_maps.geirhos16(),)
 K, N = len(NAMES), 64
 SITES = ("stem", "stage1", "stage2")
 

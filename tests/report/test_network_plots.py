@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from matplotlib import text
 
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.measures import accuracy, calibration, cue_conflict, decisions
 from jbias.report import plots
 from jbias.report.pages.networks import network_plots
 from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
-CLASSES = [*labels.geirhos16()]
+CLASSES = [*class_maps.geirhos16()]
 
 
 def biases(rows) -> dict[int, cue_conflict.ShapeBias]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.data import labels
+from jbias.data import class_maps
 from jbias.measures import cue_conflict, decisions
 from jbias.report import measured, network_records
 from jbias.report.pages.networks import networks_page
@@ -20,7 +20,7 @@ from tests.report import measure_files
 ROOT = pathlib.Path(__file__).parents[2]
 DECISIONS = pathlib.Path(os.environ.get("JBIAS_TEST_DATA", "nowhere"))
 DECISIONS = DECISIONS.parent / "paper/decisions"
-NAMES, N = (*labels.geirhos16(),), 1280
+NAMES, N = (*class_maps.geirhos16(),), 1280
 
 
 @cases.each(

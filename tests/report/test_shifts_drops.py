@@ -10,7 +10,7 @@ import scipy.stats
 from jbias import stats
 from jbias.data import shifts
 from jbias.report.pages.shifts import shift_cells, shift_drops
-from jbias.stats import resampling
+from jbias.stats import bootstrap_intervals
 from tests import cases
 
 DRAWS = shift_drops.AccuracyDraws(2_000, 0)
@@ -341,6 +341,6 @@ def test_redrawn_rank_correlations_match_kendalls_tau():
     expected = [stats.kendall(a, b, permutations=1).statistic for a, b in zip(x, y)]
     fields, models = ("here", "erm", "digits", "colour", "joint"), "abcdefg"
     row = shift_drops.agreement(fields, models, shift_drops.DrawnAccuracies(x.T, y.T))
-    interval = resampling.estimate(0, np.array(expected[1:]), confidence=0.95)
+    interval = bootstrap_intervals.estimate(0, np.array(expected[1:]), confidence=0.95)
     assert row["tau"] == pytest.approx(expected[0])
     assert (row["low"], row["high"]) == pytest.approx((interval.low, interval.high))

@@ -10,7 +10,7 @@ from jbias import run_spec
 from jbias.configs import erm
 from jbias.runs import costs, workdirs
 from jbias.training import setup
-from jbias.training.tuning import memory_fit
+from jbias.training.tuning import memory_estimate
 from tests import cases
 
 H200 = costs.Devices("NVIDIA H200", 2)
@@ -86,13 +86,13 @@ def test_steps_that_are_compiled_before_training_count_as_compiling(
 ):
     clock = types.SimpleNamespace(now=0.0)
     meter = costs.Stopwatch(lambda: clock.now)
-    fit_stages = memory_fit.fit_stages
+    fit_stages = memory_estimate.fit_stages
 
     def slow(*args, **options):
         clock.now += 7
         return fit_stages(*args, **options)
 
-    monkeypatch.setattr(memory_fit, "fit_stages", slow)
+    monkeypatch.setattr(memory_estimate, "fit_stages", slow)
     spec = run_spec.RunSpec.from_config(erm.get_config("smoke,seeds=1"))
     workdir = epath.Path(tmp_path)
     run = setup.open_run(spec, workdir, lambda line: None, meter=meter)

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import resampling, score_table
+from jbias.stats import bootstrap_intervals, score_table
 from studies import interval_coverage
 from tests import cases
 
@@ -56,7 +56,7 @@ def test_intervals_equal_explicit_resampling(array, datasets):
     intervals = stats.intervals(array, **keywords)
     ends = np.quantile(means, [0.025, 0.975], axis=0)
     # With data sets, percentiles are moved from the value by `widening`.
-    factor = resampling.widening(5, 0.95) if datasets else 1.0
+    factor = bootstrap_intervals.widening(5, 0.95) if datasets else 1.0
     middle = array.mean(axis=(0, 2))
     ends = middle + factor * (ends - middle)
     middle = np.sort(normal[:, 0], axis=None)[7:23].mean()
@@ -84,7 +84,7 @@ def test_intervals_equal_explicit_resampling(array, datasets):
 @cases.each(("count", "factor"), [(5, 1.584), (10, 1.217), (20, 1.096), (1000, 1.002)])
 def test_widened_intervals_have_the_length_of_students(count, factor):
     """A bootstrap of normal differences without noise of runs gives the t interval."""
-    assert resampling.widening(count, 0.95) == pytest.approx(factor, abs=1e-3)
+    assert bootstrap_intervals.widening(count, 0.95) == pytest.approx(factor, abs=1e-3)
     if count > 20:
         return
     differences = scipy.stats.norm.ppf((np.arange(count) + 0.5) / count)
@@ -119,7 +119,7 @@ def test_percentile_intervals_reach_as_far_as_they_say(runs, share):
     """The stated coverage is the share of t draws with |t| sqrt(r / (r - 1)) < 1.96."""
     t = np.random.default_rng(0).standard_t(runs - 1, 400_000)
     drawn = (np.abs(t) < 1.959964 * np.sqrt((runs - 1) / runs)).mean()
-    coverage = resampling.percentile_coverage(runs)
+    coverage = bootstrap_intervals.percentile_coverage(runs)
     assert coverage == pytest.approx(share, abs=1e-3)
     assert coverage == pytest.approx(drawn, abs=0.003)  # 4 sigma.
 
@@ -250,7 +250,7 @@ def test_draws_in_which_neither_is_better_count_half(datasets):
     n, k, r = 7, 3, 7
     points = np.random.default_rng(0).integers(0, 3, size=(n, k, r))
     keywords = dict(draws=500, seed=0, datasets=datasets)
-    drawn = resampling.draw(score_table.read(points), **keywords)
+    drawn = bootstrap_intervals.draw(score_table.read(points), **keywords)
     runs = np.stack(drawn.runs, axis=1)
     sums = np.einsum("bn,njr,bjr->bj", drawn.datasets, points, runs)
     wins = np.sign(points[:, :, None, :, None] - points[:, None, :, None]).astype(int)
@@ -279,7 +279,7 @@ def test_refusals(array):
     with pytest.raises(ValueError, match="bounds: the best must be better .* for 0"):
         stats.intervals(array, larger_is_better=False, bounds=[(0, 1)] * 5)
     with pytest.raises(ValueError, match="runs: must be at least 1, got 0"):
-        resampling.draw(score_table.read(array), draws=100, seed=0, runs=0)
+        bootstrap_intervals.draw(score_table.read(array), draws=100, seed=0, runs=0)
 
 
 def test_widened_intervals_stay_within_the_range_of_scores():

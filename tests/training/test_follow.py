@@ -15,7 +15,7 @@ from jbias import evaluate, train
 from jbias.runs import checkpoints, checksums, results, selection, status, workdirs
 from jbias.runtime import mesh, workdir_lock, xla
 from jbias.training import evaluator, follow, monitoring
-from jbias.training.tuning import memory_fit
+from jbias.training.tuning import memory_estimate
 from tests import cases, smoke_runs
 from tests.test_resume import assert_same_end
 
@@ -306,7 +306,7 @@ def test_with_little_memory_networks_wait_on_the_host(run_here, elsewhere, monke
             assert all(state.params.keys() == {"net"} for state in wave)
         return evaluate_step(self, trained, states, step)
 
-    monkeypatch.setattr(memory_fit, "free_bytes", lambda devices: 1)
+    monkeypatch.setattr(memory_estimate, "free_bytes", lambda devices: 1)
     monkeypatch.setattr(evaluator.Evaluator, "evaluate", check_states)
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
     assert waves == [[1, 1]] * 4

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import plan_accuracy
 from jbias import plan, run_estimates
-from jbias.training.tuning import gpu_time, hlo, memory_fit, targets
+from jbias.training.tuning import gpu_time, hlo, memory_estimate, targets
 
 SEQUENCE = """\
 000: kCustomKernel [source | sink] loop_fusion_1 grid: [1, 1, 1]
@@ -130,7 +130,9 @@ def test_a_plan_adds_kernels_and_launches():
             return TEXT
 
     launches = {"kCommandBuffer": 2.0, "kConvolution": 3.0, "kCustomKernel": 4.0}
-    program = run_estimates.Program(Compiled(), memory_fit.Need(0, 0), 0.0, launches)
+    program = run_estimates.Program(
+        Compiled(), memory_estimate.Need(0, 0), 0.0, launches
+    )
     cost = run_estimates.program_cost(program, KIND, 1)
     assert cost.parts["launches"] == pytest.approx((2 * 39 + 3 * 13 + 4 * 5) * 1e-6)
     kernels = cost.seconds - cost.parts["launches"]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from jbias import train
-from jbias.training.tuning import memory_fit, profiling
+from jbias.training.tuning import memory_estimate, profiling
 from tests import smoke_runs
 
 PROGRAM = """
@@ -46,7 +46,9 @@ def test_a_profiled_run_has_the_records_of_a_run_without_a_profile(tmp_path):
 
 def test_steps_of_a_compiled_loop_are_profiled_one_by_one(tmp_path, monkeypatch):
     """The first of four steps compiles the program; the other three are traced."""
-    monkeypatch.setattr(memory_fit, "scanned_steps", lambda run: run.steps_per_dispatch)
+    monkeypatch.setattr(
+        memory_estimate, "scanned_steps", lambda run: run.steps_per_dispatch
+    )
     config = smoke_runs.small("erm", seeds=(0,), epochs=2.0)
     config.tests, config.run.steps_per_dispatch, config.run.profile = {}, 4, True
     assert train.run(config, tmp_path / "run")

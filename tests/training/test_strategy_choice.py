@@ -13,7 +13,7 @@ from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runtime import mesh
 from jbias.training import placement, strategies
-from jbias.training.tuning import memory_fit, strategy_choice
+from jbias.training.tuning import memory_estimate, strategy_choice
 from tests import smoke_runs
 
 
@@ -34,13 +34,15 @@ def choose(config, stage, recorded=None, lines=None, too_large=()):
     """
     devices = mesh.make(1)
     fits = {
-        strategies.resolve_strategy(name, devices): [memory_fit.Fit(count, 2, 0, 0)]
+        strategies.resolve_strategy(name, devices): [
+            memory_estimate.Fit(count, 2, 0, 0)
+        ]
         for name in ("threaded", "looped")
         for count in [0 if name in too_large else 2]
     }
     spec = run_spec.RunSpec.from_config(config)
     stage = dataclasses.replace(stage, members=spec.members)
-    placement = memory_fit.Placement(devices, [stage], spec.run, None, fits)
+    placement = memory_estimate.Placement(devices, [stage], spec.run, None, fits)
     log = (lines if lines is not None else []).append
     return strategy_choice.choose_strategy(placement, recorded, log)
 

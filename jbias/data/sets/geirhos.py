@@ -27,12 +27,12 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias import errors
-from jbias.data import base, labels, sets, tables
+from jbias.data import base, class_maps, sets, tables
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.data.sets.split_files import SplitFiles
 
-CLASSES = tuple(labels.geirhos16())
+CLASSES = tuple(class_maps.geirhos16())
 # The splits of "geirhos".
 STIMULI: Names = sets.DATASETS["geirhos"].splits
 _SETS = tables.read("model_vs_human")["sets"]

@@ -49,8 +49,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias import errors, numerals
-from jbias.data import base, sets, sources, tables
-from jbias.data import labels as spaces
+from jbias.data import base, class_maps, sets, sources, tables
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder, split_files
@@ -357,7 +356,7 @@ def read_sixteen(
       images; 0: all images, more than half of them dogs.
     ValueError if no image belongs to the 16 classes, if `each` is negative, and as `read` does.
     """
-    where, sixteen = files.where, spaces.geirhos16()
+    where, sixteen = files.where, class_maps.geirhos16()
     errors.check_whole(where, each, low=0, name="each")
     source = read(files, subset=subset, classes=classes, ignore=ignore)
     number = {wnid: i for i, wnids in enumerate(sixteen.values()) for wnid in wnids}

@@ -27,7 +27,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from jbias import errors
-from jbias.data import base, decoding, labels, sources
+from jbias.data import base, class_maps, decoding, sources
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing, shards, stores
 from jbias.runtime import messages
@@ -314,7 +314,7 @@ def _check_space(where: str, classes: Names, space: str) -> None:
     messages.
     """
     errors.check_choice(where, space, base.SPACES, name="space")
-    patterns = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
+    patterns = {"wnid": r"n\d{8}", "entry16": "|".join(class_maps.geirhos16())}
     pattern = patterns.get(space, r".*")
     wrong = [name for name in classes if not re.fullmatch(pattern, name, re.DOTALL)]
     must = f"{where}: class folders must be of space {space!r}"

@@ -12,7 +12,7 @@ from etils import epath
 
 from jbias.runtime import files, messages
 from jbias.training import placement, seed_axis, strategies
-from jbias.training.tuning import hlo, memory_fit, targets
+from jbias.training.tuning import hlo, memory_estimate, targets
 
 _TABLE_ROWS = 20
 
@@ -59,7 +59,7 @@ def markdown_page(
     waiting.
     """
     stage, count = trained.stage, len(trained.stage.members)
-    program = memory_fit.lower_step(
+    program = memory_estimate.lower_step(
         stage.program.step,
         strategies.STRATEGIES["looped"],
         shapes=stage.shapes._replace(static=static),

@@ -14,7 +14,7 @@ import jax
 
 from jbias.runtime import cuda_graphs, files, messages, xla
 from jbias.training import placement, seed_axis, stages, strategies
-from jbias.training.tuning import hlo, memory_fit
+from jbias.training.tuning import hlo, memory_estimate
 
 _MIN_STEPS = 500  # Shorter runs compare nothing.
 _MAX_SECONDS = 20.0  # The budget of a comparison, apart from the default strategy.
@@ -61,7 +61,7 @@ def gate_probability(stage_config: Mapping[str, Any]) -> float:
 
 
 def choose_strategy(
-    placed: memory_fit.Placement, earlier: Any, say: Callable[[str], None]
+    placed: memory_estimate.Placement, earlier: Any, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return {"strategy": name}, and the cost of each candidate if several were compared.
 
@@ -124,14 +124,16 @@ def choose_strategy(
     return choice
 
 
-def _cache_path(placed: memory_fit.Placement, names: tuple[str, ...]) -> pathlib.Path:
+def _cache_path(
+    placed: memory_estimate.Placement, names: tuple[str, ...]
+) -> pathlib.Path:
     """Return the cache file of a comparison, named by a hash of all that the result depends on.
 
     The hash is of one seed's program in the first stage, the devices, the versions of JAX
     and the driver, the candidates, the number of seeds, and the options of the run.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
-    program = memory_fit.lower_step(
+    program = memory_estimate.lower_step(
         stage.program.step,
         strategies.STRATEGIES["looped"],
         stage.shapes,
@@ -160,7 +162,7 @@ def _cache_path(placed: memory_fit.Placement, names: tuple[str, ...]) -> pathlib
 
 
 def _compare(
-    placed: memory_fit.Placement,
+    placed: memory_estimate.Placement,
     names: tuple[str, ...],
     unit: str,
     say: Callable[[str], None],
@@ -211,7 +213,7 @@ def _compare(
 
 
 def _cost(
-    placed: memory_fit.Placement, name: str, unit: str, *, is_first: bool
+    placed: memory_estimate.Placement, name: str, unit: str, *, is_first: bool
 ) -> float | None:
     """Return the cost of one seed's step in the first stage; infinite if a stage does not fit.
 
@@ -229,19 +231,19 @@ def _cost(
         shapes: stages.StepShapes,
         devices: jax.sharding.Mesh,
         count: int,
-    ) -> memory_fit.Need:
-        program = memory_fit.lower_step(
+    ) -> memory_estimate.Need:
+        program = memory_estimate.lower_step(
             step, strategy, shapes, devices, count
         ).compile()
         compiled_programs[count] = program
-        return memory_fit.program_need(program, shapes.state, count)
+        return memory_estimate.program_need(program, shapes.state, count)
 
     first, *later_stages = placed.stages
-    count = memory_fit.fit(
+    count = memory_estimate.fit(
         placed.stages, first, devices, run, free, compile_and_keep
     ).count
     other_fits = (
-        memory_fit.fit(placed.stages, x, devices, run, free) for x in later_stages
+        memory_estimate.fit(placed.stages, x, devices, run, free) for x in later_stages
     )
     if not count or not all(fit.count for fit in other_fits):
         return math.inf
@@ -251,7 +253,7 @@ def _cost(
             devices,
             name,
             count,
-            scanned=memory_fit.scanned_steps(run),
+            scanned=memory_estimate.scanned_steps(run),
             may_stop=is_first,
         )
     is_stacked = strategies.STRATEGIES[name].stacked

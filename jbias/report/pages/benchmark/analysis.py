@@ -26,13 +26,13 @@ from jbias.report.pages.benchmark import benchmark_scores
 from jbias.stats import (
     bayes,
     bootstrap,
+    bootstrap_intervals,
     effects,
     hierarchical,
     omnibus,
     paired_comparison,
     posthoc,
     power,
-    resampling,
     score_table,
     seed_tests,
 )
@@ -267,7 +267,7 @@ class Analysis:
         """
         if self.min_runs == 2:
             return "no intervals (two runs give none)"
-        coverage = resampling.percentile_coverage(self.min_runs)
+        coverage = bootstrap_intervals.percentile_coverage(self.min_runs)
         return (
             f"95% percentile intervals (which contain the mean of new {self.study.repeats} in "
             f"about {coverage:.0%} of cases with {self.min_runs}, if scores are normal)"
@@ -695,7 +695,7 @@ def _without_intervals(result: Any) -> Any:
     """
     estimates = {}
     for name, value in vars(result).items():
-        if isinstance(value, resampling.Estimate):
+        if isinstance(value, bootstrap_intervals.Estimate):
             nan = value.low * np.nan
             estimates[name] = dataclasses.replace(value, low=nan, high=nan)
     return dataclasses.replace(result, **estimates)

@@ -20,7 +20,7 @@ from jbias.report import tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
 from jbias.report.pages.benchmark import benchmark_scores, score_notes
 from jbias.runtime import messages
-from jbias.stats import resampling
+from jbias.stats import bootstrap_intervals
 
 _three_digits = tables.digits(3)
 _MAX_P_VALUES = 4  # Pairs with p below the answer; the table has all pairs.
@@ -576,11 +576,14 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             "Two runs give no interval, because redrawn runs are one, the other or both: no "
             "interval over redrawn runs alone is shown."
         )
-    elif analysis.min_runs and resampling.percentile_coverage(analysis.min_runs) < 0.92:
+    elif (
+        analysis.min_runs
+        and bootstrap_intervals.percentile_coverage(analysis.min_runs) < 0.92
+    ):
         yield (
             f"Intervals over few runs are too narrow: with {analysis.min_runs} runs, a 95 % "
             "interval contains the mean of more runs in about "
-            f"{resampling.percentile_coverage(analysis.min_runs):.0%} of cases if scores are "
+            f"{bootstrap_intervals.percentile_coverage(analysis.min_runs):.0%} of cases if scores are "
             "normal; if scores have two modes, one of them rare, in 54 % with 3 runs and 73 % "
             "with 5, in simulations."
         )

@@ -339,7 +339,7 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     One class is the shape of an image, and another class is the texture. So a guess among k classes
     matches one of the two cues with probability 2 / k. A set is at chance if the lower end of the
     95 % Wilson interval of the share of shape and texture decisions is at most 2 / k. If several
-    rules turned the network's logits into decisions (labels.AGGREGATES), this must be true for each
+    rules turned the network's logits into decisions (class_maps.AGGREGATES), this must be true for each
     rule. Sets with at most two classes, or with unknown classes, are left out.
     """
     for measurement in network.measurements_of("shape_bias"):

@@ -19,7 +19,7 @@ from jbias import stats
 from jbias.data import shifts
 from jbias.report import tables
 from jbias.report.pages.shifts import shift_cells
-from jbias.stats import multiple_testing, resampling, two_sample
+from jbias.stats import bootstrap_intervals, multiple_testing, two_sample
 
 # Verdicts. UNKNOWN: only the control level was trained.
 BUG, NONE, UNKNOWN = "bug", "none found", "no level but the control"
@@ -77,7 +77,7 @@ def estimate(drawn: Float[np.ndarray, "1+b"]) -> DropEstimate:
 
     drawn: the observed value, then the values of the draws.
     """
-    interval = resampling.estimate(drawn[0], drawn[1:], confidence=0.95)
+    interval = bootstrap_intervals.estimate(drawn[0], drawn[1:], confidence=0.95)
     return DropEstimate(float(drawn[0]), float(interval.low), float(interval.high))
 
 

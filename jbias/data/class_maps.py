@@ -309,7 +309,7 @@ def match(
     Raises base.Mismatch, a ValueError, if training lacks classes; ValueError for wrong
     arguments.
     """
-    errors.check_choice("data.labels", aggregate, AGGREGATES, name="aggregate")
+    errors.check_choice("data.class_maps", aggregate, AGGREGATES, name="aggregate")
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
     sides = f"; training has {train}, the test {test}"
@@ -373,7 +373,7 @@ def _match(
         return _sixteen(train.classes, test.classes, aggregate)
     must = "label spaces must be the same, or 'wnid' for training and 'entry16' for the"
     got = f"test, got {train.space!r} and {test.space!r}; test on a set of the same"
-    raise base.Mismatch(f"data.labels: {must} {got} classes, or write a mapping")
+    raise base.Mismatch(f"data.class_maps: {must} {got} classes, or write a mapping")
 
 
 def _explicit_pairs(
@@ -432,7 +432,7 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     lacking = [name for name in test if name not in ids]
     if lacking:
         hint = errors.suggest(lacking[0], train)
-        must = "data.labels: training must have every class of the test"
+        must = "data.class_maps: training must have every class of the test"
         got = f"{len(lacking)} of {len(test)} lack, first {lacking[0]!r}; {hint}"
         raise base.Mismatch(f"{must}, {got}; or write a mapping of those in common")
     return ClassMap(train, None, np.array([ids[name] for name in test], np.int32))
@@ -447,9 +447,9 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:
         noun, must = "classes of 'entry16'", "be Geirhos' 16"
-        errors.check_known("data.labels", name, sixteen, noun, must=must)
+        errors.check_known("data.class_maps", name, sixteen, noun, must=must)
     if not {*train} & class_of_id.keys():
-        must = "data.labels: some training classes must be members of Geirhos' 16, none"
+        must = "data.class_maps: some training classes must be members of Geirhos' 16, none"
         raise base.Mismatch(f"{must} of {len(train)} is; train on classes of ImageNet")
     return _grouped(
         class_of_id, train, decisions=tuple(sixteen), test=test, aggregate=aggregate

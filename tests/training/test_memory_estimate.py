@@ -24,10 +24,10 @@ from jbias.training import (
     stages,
     strategies,
 )
-from jbias.training.tuning import memory_fit
+from jbias.training.tuning import memory_estimate
 from tests import cases, smoke_runs
 
-NEED = memory_fit.Need(state=10, work=100)
+NEED = memory_estimate.Need(state=10, work=100)
 
 
 def test_the_memory_of_several_programs(monkeypatch):
@@ -46,23 +46,23 @@ def test_the_largest_number_that_fits_needs_few_trials(room):
 
     fits = [count for count in range(1, 9) if needed(count) <= room]
     calls.clear()
-    assert memory_fit.largest_fitting(needed, 8, room) == max(fits, default=0)
+    assert memory_estimate.largest_fitting(needed, 8, room) == max(fits, default=0)
     assert len(calls) <= 8
 
 
 def test_remedies_name_existing_entries():
     """They are entries of every preset, and an option of the named networks."""
     preset = jc.to_dict(erm.get_config(""))
-    named = re.findall(r"--config\.(\w+)\.(\w+)", memory_fit._REMEDIES)
+    named = re.findall(r"--config\.(\w+)\.(\w+)", memory_estimate._REMEDIES)
     assert named and all(key in preset[part] for part, key in named)
-    assert "model.remat=True in a config of your own" in memory_fit._REMEDIES
+    assert "model.remat=True in a config of your own" in memory_estimate._REMEDIES
     for name in ("resnet18", "vit_small16"):
         assert models.MODELS[name](10, remat=True).remat
 
 
 def test_the_free_memory_is_the_given_one_or_that_of_the_machine():
-    assert memory_fit.free_bytes(mesh.make(1), 2.0) == 2**31
-    assert memory_fit.free_bytes(mesh.make(1)) > 2**20
+    assert memory_estimate.free_bytes(mesh.make(1), 2.0) == 2**31
+    assert memory_estimate.free_bytes(mesh.make(1)) > 2**20
 
 
 def machine(folder, group: dict[str, str]) -> int | None:
@@ -72,7 +72,7 @@ def machine(folder, group: dict[str, str]) -> int | None:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    return memory_fit._free_host_bytes(folder / "meminfo", folder)
+    return memory_estimate._free_host_bytes(folder / "meminfo", folder)
 
 
 def test_a_containers_limit_counts_without_its_file_cache(tmp_path):
@@ -127,10 +127,10 @@ def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
 
 def test_sets_count_in_all_stages_and_windows_twice_in_theirs():
     stage = make_stage(9, train=resident(10), other=streamed(100, until=4))
-    assert memory_fit.input_bytes(stage, trained=stage) == 210
-    assert memory_fit.input_bytes(stage, trained=None) == 10
+    assert memory_estimate.input_bytes(stage, trained=stage) == 210
+    assert memory_estimate.input_bytes(stage, trained=None) == 10
     single_window = make_stage(9, train=streamed(100, until=9))
-    assert memory_fit.input_bytes(single_window, trained=single_window) == 100
+    assert memory_estimate.input_bytes(single_window, trained=single_window) == 100
 
 
 RUN = dataclasses.replace(
@@ -142,12 +142,14 @@ RUN = dataclasses.replace(
 
 
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
-    monkeypatch.setattr(memory_fit, "step_need", lambda *args: memory_fit.Need(10, 100))
+    monkeypatch.setattr(
+        memory_estimate, "step_need", lambda *args: memory_estimate.Need(10, 100)
+    )
     stage = make_stage(9, train=streamed(0, until=99, batch=1000))
     stage.program, stage.shapes = stages.SeedProgram(*(None,) * 4), step_shapes(stage)
     for together in (0, 4):
         run = dataclasses.replace(RUN, together=together)
-        fit = memory_fit.fit([stage], stage, mesh.make(1), run, 1)
+        fit = memory_estimate.fit([stage], stage, mesh.make(1), run, 1)
         assert fit.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
 
 
@@ -165,7 +167,7 @@ def test_stacked_seeds_need_the_working_memory_of_the_stacked_program():
 
     def fit(strategy, free):
         run = dataclasses.replace(RUN, strategy=strategy)
-        return memory_fit.fit([stage], stage, mesh.make(1), run, free)
+        return memory_estimate.fit([stage], stage, mesh.make(1), run, free)
 
     looped = fit("looped", 10**9)
     assert 5 * size <= looped.needed < 7 * size
@@ -180,7 +182,7 @@ def test_the_number_of_seeds_is_a_multiple_of_the_shares():
     stage = make_stage(9)
     two = types.SimpleNamespace(shape={"seed": 2, "data": 1}, size=2)
     run = dataclasses.replace(RUN, together=3)
-    assert memory_fit.fit([stage], stage, two, run, None)[:2] == (2, 2)
+    assert memory_estimate.fit([stage], stage, two, run, None)[:2] == (2, 2)
 
 
 def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
@@ -215,13 +217,13 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
     def fit(stages, stage, devices, run, free):
         assert free == 900
         spread = devices.shape["seed"]
-        return memory_fit.Fit(spread * (spread in fitting), 8, 9999, 7777)
+        return memory_estimate.Fit(spread * (spread in fitting), 8, 9999, 7777)
 
     monkeypatch.setattr(mesh, "make", make_mesh)
-    monkeypatch.setattr(memory_fit, "fit", fit)
+    monkeypatch.setattr(memory_estimate, "fit", fit)
     monkeypatch.setattr(placement, "fit_to_devices", lambda *args, **options: options)
     run = dataclasses.replace(RUN, **run)
-    placed = memory_fit.fit_stages(build_stages, 8, run, lines.append)
+    placed = memory_estimate.fit_stages(build_stages, 8, run, lines.append)
     (layout,) = placed.lay_out(run.strategy, lines.append)
     return placed.devices.shape["seed"], layout["together"], " ".join(lines)
 
@@ -247,7 +249,7 @@ def test_the_estimated_free_memory_of_a_cpu_refuses_nothing(monkeypatch):
     shares, together, log = laid_out(monkeypatch, platform="cpu")
     assert (shares, together) == (8, 8)
     assert "one at a time is tried" in log
-    monkeypatch.setattr(memory_fit, "free_bytes", lambda *args: 900)
+    monkeypatch.setattr(memory_estimate, "free_bytes", lambda *args: 900)
     with pytest.raises(ValueError, match="memory: one seed needs"):
         laid_out(monkeypatch, platform="cpu", memory=1.0)
 

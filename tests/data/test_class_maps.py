@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import labels, tables
+from jbias.data import class_maps, tables
 from tests import cases
 
 SIZES = [1, 4, 2, 49, 5, 7, 3, 6, 4, 3, 109, 2, 2, 1, 1, 8]
-TABLE = labels.geirhos16()
+TABLE = class_maps.geirhos16()
 ALL = sorted(wnid for wnids in TABLE.values() for wnid in wnids)
 
 
@@ -50,7 +50,7 @@ def test_table_is_geirhos():
 @pytest.mark.parametrize("num_other_classes", [0, 793])
 def test_mean_of_probabilities_equals_a_naive_loop(num_other_classes):
     train = sorted(ALL + [f"n9{i:07}" for i in range(num_other_classes)])
-    mapped = labels.match(train, "wnid", tuple(TABLE), "entry16")
+    mapped = class_maps.match(train, "wnid", tuple(TABLE), "entry16")
     p = probabilities(len(train))
     got = [mapped.classes[i] for i in (p @ mapped.matrix).argmax(1)]
     assert got == naive(p, train)
@@ -62,7 +62,7 @@ def test_mean_of_probabilities_equals_a_naive_loop(num_other_classes):
 
 def test_mean_and_sum_differ_where_classes_differ_in_size():
     maps = [
-        labels.match(ALL, "wnid", tuple(TABLE), "entry16", aggregate=rule)
+        class_maps.match(ALL, "wnid", tuple(TABLE), "entry16", aggregate=rule)
         for rule in ("mean_prob", "sum_prob")
     ]
     p = probabilities(207)
@@ -74,7 +74,7 @@ def test_mean_and_sum_differ_where_classes_differ_in_size():
 
 def test_classes_without_a_member_are_marked():
     train = [w for name in ("bear", "cat", "dog") for w in TABLE[name][:2]]
-    mapped = labels.match(train, "wnid", tuple(TABLE), "entry16")
+    mapped = class_maps.match(train, "wnid", tuple(TABLE), "entry16")
     assert mapped.classes == tuple(TABLE)
     present = [1, 7, 10]
     assert [i for i in range(16) if mapped.relabel[i] >= 0] == present
@@ -88,13 +88,13 @@ def test_classes_without_a_member_are_marked():
 
 
 def test_a_test_set_of_some_of_the_16_in_any_order():
-    mapped = labels.match(ALL, "wnid", ("truck", "bear"), "entry16")
+    mapped = class_maps.match(ALL, "wnid", ("truck", "bear"), "entry16")
     assert [mapped.classes[i] for i in mapped.relabel] == ["truck", "bear"]
 
 
 @cases.each("space", ["names", "wnid", "entry16"])
 def test_same_space_goes_by_name(space):
-    mapped = labels.match(("a", "b", "c"), space, ("c", "a"), space)
+    mapped = class_maps.match(("a", "b", "c"), space, ("c", "a"), space)
     assert mapped.classes == ("a", "b", "c")
     assert mapped.matrix is None
     assert mapped.relabel.tolist() == [2, 0]
@@ -126,7 +126,7 @@ def test_same_space_goes_by_name(space):
 )
 def test_classes_that_do_not_match_are_refused(args, message):
     with pytest.raises(ValueError, match=message) as refused:
-        labels.match(*args)
+        class_maps.match(*args)
     assert "\n" not in str(refused.value)
 
 
@@ -135,12 +135,12 @@ def test_unknown_rule_is_refused():
         ValueError,
         match="one of mean_prob, sum_prob, max_prob, mean_logit, got 'max_logit'",
     ):
-        labels.match(ALL, "wnid", ("dog",), "entry16", aggregate="max_logit")
+        class_maps.match(ALL, "wnid", ("dog",), "entry16", aggregate="max_logit")
 
 
 def test_means_of_logits_take_the_same_members():
     mean, logit = (
-        labels.match(ALL, "wnid", tuple(TABLE), "entry16", aggregate=rule).matrix
+        class_maps.match(ALL, "wnid", tuple(TABLE), "entry16", aggregate=rule).matrix
         for rule in ("mean_prob", "mean_logit")
     )
     np.testing.assert_array_equal(mean, logit)
@@ -148,7 +148,7 @@ def test_means_of_logits_take_the_same_members():
 
 @pytest.mark.parametrize("rule", ["sum_prob", "max_prob"])
 def test_sums_and_maxima_weigh_members_alike(rule):
-    mapped = labels.match(ALL, "wnid", tuple(TABLE), "entry16", aggregate=rule)
+    mapped = class_maps.match(ALL, "wnid", tuple(TABLE), "entry16", aggregate=rule)
     assert mapped.aggregate == rule
     assert set(np.unique(mapped.matrix)) == {0, 1}
     assert mapped.matrix.sum(0).tolist() == SIZES
@@ -157,10 +157,10 @@ def test_sums_and_maxima_weigh_members_alike(rule):
 def test_labels_follow_names_in_any_order_of_folders():
     order = np.random.default_rng(0).permutation(1000)
     folder = tuple(np.array(tables.wnids())[order])
-    to_folder = labels.match(tables.wnids(), "wnid", folder, "wnid")
+    to_folder = class_maps.match(tables.wnids(), "wnid", folder, "wnid")
     np.testing.assert_array_equal(to_folder.relabel, order)
-    straight = labels.match(tables.wnids(), "wnid", tuple(TABLE), "entry16")
-    shuffled = labels.match(folder, "wnid", tuple(TABLE), "entry16")
+    straight = class_maps.match(tables.wnids(), "wnid", tuple(TABLE), "entry16")
+    shuffled = class_maps.match(folder, "wnid", tuple(TABLE), "entry16")
     np.testing.assert_array_equal(shuffled.matrix, straight.matrix[order])
 
 
@@ -168,8 +168,10 @@ def test_labels_follow_names_in_any_order_of_folders():
 def test_restricted_to_200_columns_is_the_authors_rule(name):
     """Their code: take the 200 columns in rising order, argmax, labels 0 to 199."""
     subset = tables.subset(name)
-    restricted = labels.match(tables.wnids(), "wnid", subset, "wnid", restrict=True)
-    unrestricted = labels.match(tables.wnids(), "wnid", subset, "wnid", restrict=False)
+    restricted = class_maps.match(tables.wnids(), "wnid", subset, "wnid", restrict=True)
+    unrestricted = class_maps.match(
+        tables.wnids(), "wnid", subset, "wnid", restrict=False
+    )
     columns = tables.positions(subset)
     z = np.random.default_rng(0).normal(size=(50, 1000)).astype(np.float32)
     np.testing.assert_array_equal(z @ restricted.matrix, z[:, columns])
@@ -185,7 +187,7 @@ def test_restricted_to_200_columns_is_the_authors_rule(name):
 
 
 def test_restricted_classes_keep_the_order_of_the_test():
-    mapped = labels.match("abcd", "names", ("d", "b"), "names", restrict=True)
+    mapped = class_maps.match("abcd", "names", ("d", "b"), "names", restrict=True)
     assert mapped.classes == ("d", "b")
     assert mapped.relabel.tolist() == [0, 1]
     assert mapped.matrix.tolist() == [[0, 0], [0, 1], [0, 0], [1, 0]]
@@ -195,7 +197,7 @@ def test_restriction_takes_columns_of_any_map():
     """A map to Geirhos' 16 keeps only the test's classes; unanswerable classes stay so."""
     train = [w for name in ("bear", "cat", "dog") for w in TABLE[name][:2]]
     test = ("truck", "dog", "bear")
-    mapped = labels.match(train, "wnid", test, "entry16", restrict=True)
+    mapped = class_maps.match(train, "wnid", test, "entry16", restrict=True)
     assert mapped.classes == ("dog", "bear")
     assert mapped.relabel.tolist() == [-1, 0, 1]
     assert mapped.relabel.dtype == np.int32
@@ -205,7 +207,7 @@ def test_restriction_takes_columns_of_any_map():
 
 def test_the_digest_identifies_a_map():
     def digest(*test, **options):
-        return labels.match(ALL, "wnid", test, "entry16", **options).digest
+        return class_maps.match(ALL, "wnid", test, "entry16", **options).digest
 
     assert digest("dog") == digest("dog")
     digests = {
@@ -215,7 +217,7 @@ def test_the_digest_identifies_a_map():
         digest("dog", restrict=True),
     }
     assert len(digests) == 4
-    assert labels.match("ab", "names", "a", "names").digest is None
+    assert class_maps.match("ab", "names", "a", "names").digest is None
 
 
 def test_table_is_strict_json():
@@ -232,25 +234,25 @@ COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
 def test_accents_that_a_file_system_decomposes_are_the_same_name(
     train, test, restrict, tmp_path
 ):
-    class_map = labels.match(train, "names", test, "names", restrict=restrict)
+    class_map = class_maps.match(train, "names", test, "names", restrict=restrict)
     expected = [train.index("dog"), 1 - train.index("dog")]
     assert [train.index(class_map.classes[i]) for i in class_map.relabel] == expected
     for a, b in ((COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)):
         path = tmp_path / "mapping.csv"
         text = f"train_class,test_class\n{a},{b}\ndog,dog\n"
         path.write_text(text, encoding="utf-8")
-        pairs = labels.read_mapping(str(path), train, test)
+        pairs = class_maps.read_mapping(str(path), train, test)
         assert pairs == {name: test[1 - i] for i, name in enumerate(train)}
 
 
 def test_two_classes_that_differ_in_accents_alone_are_two():
     """If one side has both spellings, names are compared letter by letter."""
     spellings = (COMPOSED, DECOMPOSED)
-    assert labels.match(
+    assert class_maps.match(
         spellings, "names", spellings[::-1], "names"
     ).relabel.tolist() == [1, 0]
     with pytest.raises(ValueError, match="1 of 2 lack"):
-        labels.match((COMPOSED, "dog"), "names", spellings, "names")
+        class_maps.match((COMPOSED, "dog"), "names", spellings, "names")
 
 
 def test_a_class_is_dropped_by_its_name_in_either_spelling(tree):
