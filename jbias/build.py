@@ -219,10 +219,12 @@ def refuse_idle_taps(
 
 
 def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return digests of the user's files of code and weights, and versions of packages.
+    """Return digests of the user's files and versions of the user's packages, as one dict.
 
-    Digests are by path, versions by the name in the config that a package provides. A run
-    records them, because the commit of jbias does not include them.
+    Digests (`extensions.file_digest`) of files of code and weights are by path; files that do not
+    exist and folders are left out. Versions, such as "mypackage 1.2", are by the name in the config
+    that the package provides. A run records this dict, because the commit of jbias does not cover
+    these files and packages.
     """
     of_package = {*algos.ALGOS, *models.MODELS, *augment.AUGMENTS, *data.DATASETS}
     names = [*_values(config, "data")]

@@ -215,9 +215,10 @@ def without_places(tree: Any) -> Any:
 
 
 def is_place(key: str, value: Any) -> bool:
-    """Return True for an entry `root`, the folder of a data set.
+    """Return True if a config entry is the folder of a data set.
 
-    False if the value is a mapping (then `root` is the name of a data set) or a number.
+    Such an entry has the key "root", and its value is neither a mapping (then "root" is the name of
+    a data set) nor a number. key, value: of the entry.
     """
     return key == "root" and not isinstance(value, Mapping | int | float)
 

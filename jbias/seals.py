@@ -89,10 +89,14 @@ class Seal:
         return config + jc.diff(seal.get("data") or {}, self.data)
 
     def _differences_without_seal(self, info: Mapping[str, Any]) -> list[str]:
-        """Return a list of one line about a checkpoint's first difference from this run, or [].
+        """Return [], or a line on a checkpoint's first property that is impossible in this run.
 
-        Compared are stage, step, seeds and runs, which checkpoints without a seal store, too.
-        info: the checkpoint's info. A line is "key: value there != value here".
+        info: the checkpoint's info. Tested in this order, with the form of the line:
+        - The stage exists: "stage: 3 != 1 at most".
+        - The step is at most the stage's last step: "step: 900 != 800 at most".
+        - All seeds with accuracies or metrics belong to this run: "seeds: <foreign> != <seeds>".
+        - All runs named in the records belong to this run: "run: <foreign> != <runs>".
+        In the last two forms, names are joined by ", "; <seeds> and <runs> are those of this run.
         """
         stage, step = info.get("stage", 0), info.get("step", 0)
         if stage >= len(self.last_steps):

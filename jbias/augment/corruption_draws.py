@@ -21,7 +21,7 @@ _MAX_RAYS = 199  # Largest number of rays of a star.
 
 
 def draw_each(distribution: Callable, *channels: int) -> Draw:
-    """Return a function draw(key, side) -> (numbers,), an array (side, side, *channels).
+    """Return a function draw(key, side) -> (numbers,), of the shape (side, side, *channels).
 
     distribution: (key, shape) -> random numbers, such as jax.random.normal.
     channels: the number of channels; no argument for one number per pixel.
@@ -30,7 +30,7 @@ def draw_each(distribution: Callable, *channels: int) -> Draw:
 
 
 def draw_numbers(count: int) -> Draw:
-    """Return a function draw(key, side) -> tuple of `count` U(0, 1) numbers; side is not used."""
+    """Return a function draw(key, side) -> tuple of `count` U(0, 1) scalars; side is not used."""
     return lambda key, side: tuple(jax.random.uniform(key, (count,)))
 
 
@@ -40,20 +40,29 @@ draw_uniforms = draw_each(jax.random.uniform, 3)
 
 
 def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
-    """Return (numbers,), the U(0, 1) numbers for the column and row offset per sweep and pixel."""
+    """Return (offsets,): U(0, 1) numbers of shape (sweeps, side, side, 2).
+
+    The last axis is (column, row): `glass_blur` scales the numbers to offsets in pixels, one pair
+    per sweep and pixel.
+    """
     return (jax.random.uniform(key, (_MAX_SWEEPS, side, side, 2)),)
 
 
 def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
-    """Return N(0, 1) numbers for the flakes and a U(0, 1) number for their direction."""
+    """Return (flakes, direction), the random numbers of `snow`.
+
+    flakes: N(0, 1) numbers of shape (side, side), scaled by `snow` to the brightness of each pixel.
+    direction: a U(0, 1) scalar, scaled by `snow` to the angle of motion.
+    """
     flakes, direction = jax.random.split(key)
     return jax.random.normal(flakes, (side, side)), jax.random.uniform(direction)
 
 
 def draw_fog(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 n n"], ...]:
-    """Return U(0, 1) numbers for each level of weather.plasma, the coarsest first.
+    """Return one array of U(0, 1) numbers for each level of weather.plasma, the coarsest first.
 
-    The three planes of level i, of n = 2^i, are for centres, upper edges and left edges of squares.
+    The array of level i has the shape (3, 2^i, 2^i): one plane each for the centres, the upper
+    edges and the left edges of the level's squares. weather.plasma scales the numbers to heights.
     """
     levels = (side - 1).bit_length()
     return tuple(
@@ -61,10 +70,14 @@ def draw_fog(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 n n"], ...]:
     )
 
 
-def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
-    """Return U(0, 1) numbers for the moves of three points, and of each pixel right and down.
+def draw_elastic(
+    key: PRNGKeyArray, side: int
+) -> tuple[Float[Array, "3 2"], Plane, Plane]:
+    """Return (points, right, down), the U(0, 1) numbers of `elastic_transform`.
 
-    Shapes: (3, 2) for three points (x, y), and (side, side) twice.
+    points: (3, 2), for the movement (x, y) of the three points that define the affine map.
+    right, down: (side, side), for the movement of each pixel to the right and down.
+    `elastic_transform` scales the numbers to pixels, and smooths right and down.
     """
     k_points, k_right, k_down = jax.random.split(key, 3)
     points = jax.random.uniform(k_points, (3, 2))
@@ -74,10 +87,10 @@ def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
 
 
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:
-    """Return the U(0, 1) numbers of cocentric_sine_waves, in the order of their use.
+    """Return (centre, k, amplitude_and_width), the U(0, 1) numbers of `cocentric_sine_waves`.
 
-    The result is an array of 2 for the centre (x, y), a scalar for k, and an array of 2 for a
-    and w. side: of the image, not used.
+    centre: (2,), for the centre (x, y). k: a scalar. amplitude_and_width: (2,), for a and w. The
+    corruption scales the numbers. side: not used.
     """
     u = jax.random.uniform(key, (5,))
     return u[:2], u[2], u[3:]
@@ -89,9 +102,10 @@ def _draw_uniforms(*shapes: tuple[int, ...]) -> Draw:
 
 
 def _draw_phases(num_fields: int) -> Draw:
-    """Return a function draw(key, side) -> U(0, 1) numbers for the phases of `num_fields` fields.
+    """Return a function draw(key, side) -> tuple of U(0, 1) arrays, one for each field.
 
-    The result is a tuple of arrays (side, side - side // 2): the left half of each field.
+    An array has the shape (side, side - side // 2), for the phases of the left half of a field.
+    num_fields: number of fields.
     """
 
     def draw(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "h half"], ...]:

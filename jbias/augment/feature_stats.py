@@ -121,11 +121,13 @@ def gated_affine(
     return Affine(scale, shift, mean=mean, var=var)
 
 
-def affine_between(old: Stats, new: Stats) -> tuple[Stats, Stats]:
-    """Return a and b (b c) of the map a x + b that changes the statistics of x.
+def affine_between(
+    old: Float[Array, "b 2*c"], new: Float[Array, "b 2*c"]
+) -> tuple[Stats, Stats]:
+    """Return (scale, shift), each (b c), of a map that changes statistics of x from `old` to `new`.
 
-    old, new: statistics of x and of a x + b: means and standard deviations, concatenated,
-    (b 2c).
+    The map is scale * x + shift. old, new: (b 2c), per image the mean of each channel, then the
+    standard deviation of each channel.
     """
     (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (old, new))
     scale = new_std / std

@@ -63,7 +63,8 @@ class Level(NamedTuple):
     """The kind and the strength of a shift."""
 
     kind: str  # "marginal", "conditional" or "joint".
-    # Share of a class's training images in its half of the values: 1/2 (no shift) to 1.
+    # Share of a class's training images whose values are in the half of the circle of values that
+    # `tables` assigns to the class: 1/2 (no shift) to 1.
     share: float
 
 

@@ -106,11 +106,12 @@ class Predictor:
         self.resolve()
 
     def resolve(self) -> described_preprocessing.Preprocessing:
-        """Return the mean and std of the images with their origins; ValueError if invalid.
+        """Return the constants for normalising images, mean and std, with their origins.
 
-        Values given as `mean` and `std` take precedence over those of `preprocess`; if only one
-        of the two is known, the mean is 0 or the std is 1. If both are unknown, images stay in
-        [0, 1]. Other values that `preprocess` describes, such as "size", are returned, too.
+        The fields `mean` and `std` take precedence over the values that `preprocess` describes. If
+        only one of the two is known, the mean is 0 or the std is 1. If both are unknown, neither is
+        in the result, and images stay in [0, 1]. Other values that `preprocess` describes, such as
+        "size", are returned, too. ValueError for invalid values.
         """
         described = described_preprocessing.Preprocessing()
         if self.preprocess is not None:

@@ -109,7 +109,10 @@ def _by_metric(numbers: Sequence[Number]) -> dict[str, list[Number]]:
 
 
 def _best_sites(numbers: Sequence[Number]) -> str:
-    """Return the sites where shape and texture are decoded best."""
+    """Return the sites where shape and texture are decoded best, as text.
+
+    For example "shape 0.9 at stage3, texture 0.7 at stage1".
+    """
     by_metric, items = _by_metric(numbers), []
     for factor in ("shape", "texture"):
         best = max(by_metric[f"{factor}_decoding"], key=lambda number: number.value)
@@ -118,20 +121,23 @@ def _best_sites(numbers: Sequence[Number]) -> str:
 
 
 def _lowest_class(numbers: Sequence[Number]) -> str:
-    """Return the class with the lowest accuracy."""
+    """Return the class with the lowest accuracy as text, such as "lowest of 16: cat 0.34"."""
     by_class = _by_metric(numbers)["class_accuracy"]
     lowest = min(by_class, key=lambda number: number.value)
     return f"lowest of {len(by_class)}: {_item(lowest.condition, lowest)}"
 
 
 def _widest_field(numbers: Sequence[Number]) -> str:
-    """Return the last radius of the receptive fields."""
+    """Return the last radius of the receptive fields as text, such as "radius stage4 90% 35.2 px".
+
+    The last radius is that of the last site and of the last share of the field.
+    """
     widest = _by_metric(numbers)["receptive_radius"][-1]
     return f"radius {_item(widest.condition, widest)} px"
 
 
 def _attacked(numbers: Sequence[Number]) -> str:
-    """Return accuracies under attack, by condition."""
+    """Return the accuracy under attack by budget as text, such as "linf 0.5/255 0.31, ..."."""
     shown_numbers = [
         number for number in numbers if number.metric.endswith("_accuracy")
     ]
@@ -139,12 +145,15 @@ def _attacked(numbers: Sequence[Number]) -> str:
 
 
 def _by_condition(numbers: Sequence[Number]) -> str:
-    """Return the first accuracies, by condition."""
+    """Return the first accuracies by condition as text, such as "accuracy 0.75, 4x4 0.31".
+
+    At most `_MAX_ITEMS` accuracies. "accuracy" is the name of the accuracy without a condition.
+    """
     return _items_by_condition(_by_metric(numbers)["accuracy"][:_MAX_ITEMS])
 
 
 def _items_by_condition(numbers: Sequence[Number]) -> str:
-    """Return numbers as text, "condition value, ..."; the metric replaces an empty condition."""
+    """Return numbers as the text "condition value, ..."; the metric replaces an empty condition."""
     return ", ".join(
         _item(number.condition or number.metric, number) for number in numbers
     )

@@ -444,9 +444,12 @@ def flipping_pairs(
     image. first: values of attributes that also change decisions, to be matched first. Each image
     is in at most one pair. In each class, up to `count` + 16 wrongly classified images of the
     smallest likelihood are tried. Each is paired with the correctly classified image that shares
-    the most of `first`, then the most of `other_columns`, then has the largest likelihood. Pairs
-    that share the most of `first` come first, then pairs whose wrongly classified image has the
-    smallest likelihood.
+    the most of `first`, then the most of `other_columns`, then has the largest likelihood.
+
+    Within a class, pairs that share the most of `first` come first; among these, pairs whose
+    wrongly classified image has the smallest likelihood. The result has the first pair of every
+    class, then the second pairs, and so on; classes are in the order of their first pairs by the
+    same rule.
     """
     if first is None:
         first = np.zeros((0, len(label)), int)

@@ -38,8 +38,8 @@ class Model(NamedTuple):
     predictor: predictors.Predictor | None = None
     loaded: tuple[networks.Network, ...] = ()
     decisions: str = ""  # Path of the tables.
-    # For a predictor, its preprocessing as given by the caller, else by the model, with size
-    # and crop.
+    # For a predictor, the result of its `resolve`: mean and std, and other values that the model
+    # describes, such as size and crop. Empty for the other two kinds.
     described: described_preprocessing.Preprocessing = (
         described_preprocessing.Preprocessing()
     )

@@ -179,13 +179,13 @@ def plan(
     images: int,
     space: str,
 ) -> Plan:
-    """Return the suite of all measures that are possible with the folders.
+    """Return a Plan with all measures that are possible with the folders.
 
     folders: result of `check`, with at least one of stimuli, imagenet and data. own_images: the
-    images of folders.data, if any. size: image side in pixels. images: number of images for
-    measures that change images; 0: all. space: the label space of the network's classes. The
-    own images get "wnid" or "entry16" as their space only if the network's classes allow it.
-    ValueError for a split whose name cannot be the name of a folder of results.
+    images of folders.data (`find_images`); None without such images, or for SHAPES. size: image
+    side in pixels. images: number of images for measures that change images; 0: all. space: the
+    label space of the network's classes, which decides the label space of the own images (see
+    `_own_sets`). ValueError for a split whose name cannot be the name of a folder of results.
     """
     arguments = types.SimpleNamespace(**{**biases.SHARED_ARGUMENTS, **biases.OWN})
     arguments.data, arguments.size, arguments.images = "stimuli", size, images

@@ -359,11 +359,11 @@ def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
     )
 
 
-def _printed_among(pairs: pd.DataFrame) -> tables.Table:
-    """Return a table of correlations among biases, one row per pair.
+def _printed_among(pairs: pd.DataFrame) -> tables.Table | None:
+    """Return a table of correlations among biases, one row per pair; None without such pairs.
 
-    Columns: x, y, ours (recomputed), printed ("n.s." for 0) and agrees (yes or no).
-    pairs: result of `correlations`; rows whose y is not a bias are left out.
+    The columns of the page, by key: x, y, ours (recomputed), printed ("n.s." for 0) and agrees (yes
+    or no). pairs: result of `correlations`; rows whose y is not a bias are left out.
     """
     columns = {
         "x": ("bias", title),

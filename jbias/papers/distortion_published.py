@@ -243,10 +243,12 @@ class Printed(NamedTuple):
     def layouts(
         self, our_data: Sequence[str] = ()
     ) -> dict[str, distortion_page.ValueLayout]:
-        """Return the layouts of the paper's tables, by key of TABLES.
+        """Return the layout of each table of the paper, by key of TABLES.
 
-        Methods that only we have are added. Rows for our data sets are added, too, with the cells
-        of the first data set of the table. our_data: names of our data sets.
+        A layout has all cells of the paper's table, and cells without a printed number for this
+        project's own results: for the methods `PaperTable.our_methods`, the same rows as for the
+        table's first method; for data sets in `our_data` that the table lacks, the same rows and
+        columns as for the table's first data set. our_data: names of this project's data sets.
         """
         layouts = {}
         for table, paper_table in TABLES.items():

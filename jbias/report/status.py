@@ -171,9 +171,16 @@ def as_json(rows: Sequence[RunProgress]) -> str:
 
 
 def as_text(rows: Sequence[RunProgress], width: int | None = None) -> str:
-    """Return a table with one line per run, and the reasons of failures.
+    """Return a summary, a table with one line per run, and the reasons of unusual states, as text.
 
-    width: characters per line, at which lines are cut; None for the width of the terminal.
+    The summary has the number of runs by state and the folder that all runs share. To fit into
+    `width`, the table drops its least important columns and then shortens the names of runs at the
+    front; different names stay different, so a line may be wider than `width`. A reason follows for
+    each failed, stopped, stale or damaged run that has one. The summary and the reasons are
+    wrapped.
+
+    rows: result of `rows`, at least one. width: characters per line; None for the width of the
+    terminal.
     """
     width = width or shutil.get_terminal_size().columns
     counts = collections.Counter(row.state for row in rows)

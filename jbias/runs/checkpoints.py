@@ -285,11 +285,14 @@ class CheckpointStore:
         return checkpoint
 
     def restore_step(self, step: int, template: Template) -> Checkpoint | None:
-        """Return the checkpoint of one step, as `restore` does; None if it is damaged.
+        """Return the checkpoint of one step, as `restore` does; None if it is missing or damaged.
 
-        Damaged checkpoints are not moved, and `step` and `complete` do not change.
-        template: returns the shapes of the states of a stage. ValueError if the states have
-        other shapes; the run of the checkpoint is not compared.
+        Damaged checkpoints are not moved, and `step` and `complete` do not change. The run of the
+        checkpoint is not compared.
+
+        template: returns the shapes of the states of a stage. In process 0, its errors count as
+        damage (None), such as an IndexError for an unknown stage; MACHINE_ERRORS are raised.
+        ValueError if the states have other shapes or dtypes; OSError if the disk fails.
         """
 
         def read_step() -> Checkpoint:

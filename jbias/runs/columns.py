@@ -76,7 +76,7 @@ def join(
 def _join(
     columns: Sequence[Column],
 ) -> np.ndarray | pd.Categorical | pd.arrays.IntegerArray:
-    """Return the concatenation of columns of one type; see `join` for the types."""
+    """Return the concatenation of at least one column; see `join` for the types."""
     first = columns[0]
     if isinstance(first, Words):
         return _join_words(columns)
@@ -88,7 +88,7 @@ def _join(
 
 
 def _join_words(columns: Sequence[Words]) -> pd.Categorical:
-    """Return the concatenated words, with categories in alphabetical order."""
+    """Return the words of one or more columns, with categories in alphabetical order."""
     vocabulary = sorted(set().union(*(column.vocabulary for column in columns)))
     new_codes = {word: code for code, word in enumerate(vocabulary)}
     ends = np.cumsum([len(column.codes) for column in columns])

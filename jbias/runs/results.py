@@ -502,11 +502,12 @@ def _load_folder(
     *,
     compacts: bool,
 ) -> compacted.Records:
-    """Return the records of a workdir, from its Parquet file if that file is up to date.
+    """Return the records of a workdir, from its Parquet file if up to date, else from `paths`.
 
-    paths: the workdir's files of records. pool: threads that read blocks of files in parallel.
-    compacts: True to write the Parquet file if the run is finished, its files of records have at
-    least 256 KiB, and there is no up-to-date Parquet file.
+    paths: the workdir's files of records. pool: threads that read blocks of these files in
+    parallel. compacts: True to write the Parquet file if it is not up to date, the run is finished,
+    and the files of records have at least 256 KiB; an OSError of this write is ignored. ValueError
+    for an invalid record.
     """
     records = compacted.read(folder, paths)
     # Another version of jbias may have written other columns.

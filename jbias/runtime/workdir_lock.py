@@ -221,14 +221,20 @@ class Lock:
 @contextlib.contextmanager
 def acquire(
     path: epath.Path, work: str, say: messages.Say = messages.print_text
-) -> Iterator[Lock]:
-    """Hold the lock at `path` within the context; yield the lock.
+) -> Iterator["Lock | ObjectLock"]:
+    """Hold the lock at `path` within the context; yield it as a Lock, or as an ObjectLock.
 
-    If the file names an owner on another machine, or the file system does not support flock,
-    first wait PATIENCE_SECONDS for a beat of the owner. ValueError, which names the owner and
-    the time of its last beat, if another process holds the lock. ValueError also if the path
-    is not a plain file; OSError if the lock file cannot be opened. At the end the file is
-    empty; in an object store the lock is deleted.
+    An ObjectLock is yielded for a path in an object store. At the end of the context a lock file is
+    emptied, and an object is deleted.
+
+    A lock that was not released is taken over. Before this, wait PATIENCE_SECONDS for a beat of the
+    owner in these cases: the file names an owner of another machine or of an earlier boot; the
+    owner is unknown, because the file is damaged; the file system does not support flock; or the
+    lock is in an object store. There is no wait for an owner of the same boot: flock decides.
+
+    ValueError if another process holds the lock or beats during the wait, with its owner, if known,
+    and the time of the last beat. ValueError also if the path is not a plain file; OSError if the
+    lock file cannot be opened.
 
     work: the activity of an owner, for messages, such as "is at work in runs/x".
     say: logs a line about a wait, and about a lock that is taken over.

@@ -30,14 +30,16 @@ def check(values: pd.DataFrame, *, source: str, unit: str) -> None:
 
 
 def find_mixed(values: pd.DataFrame) -> str:
-    """Return the first algorithm whose scores are probably fractions among percentages.
+    """Return the first algorithm and run whose scores are probably fractions among percentages.
+
+    The result is text: "algorithm run RUN", or the algorithm's name alone if runs have no names; ""
+    if there are no such scores. values: see `check`.
 
     The scores of a run are such fractions if two conditions are met:
-    `fractions_among_percentages` marks the run, and on every data set 100 times its score is in
-    the range of the algorithm's runs that are not marked. If all runs are marked, the range is
-    over all algorithms, and there must be at least three data sets. The range is extended by
-    10 % of its maximum at each end. The name is followed by " run " and the run, if runs have
-    names. "" if no algorithm has such scores. values: see `check`.
+    `fractions_among_percentages` marks the run; and on every data set, 100 times the run's score is
+    in the range of the algorithm's runs that are not marked. If all runs of the algorithm are
+    marked, the range is over the runs of all algorithms that are not marked, and there must be at
+    least three data sets. The range is extended by 10 % of its maximum at each end.
     """
     table, columns = by_run(values)
     small = fractions_among_percentages(table)

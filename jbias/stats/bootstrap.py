@@ -83,9 +83,12 @@ def intervals(
     bounds: (worst, best) score of each data set. None: the worst and the best run on each
     data set; the gap is then 1 minus the normalised mean.
     datasets: whether to draw data sets, too, except for intervals of cells. Intervals over drawn
-    data sets are widened, and cut at the possible values: 0 for the gap, and `bounds` for IQM and
-    mean unless a score is beyond the bounds. Without `bounds`, the interval of the mean is not cut.
-    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
+    data sets are widened, and cut at the possible values: 0 and 1 for IQM and gap, and the lowest
+    and the highest number in `bounds` for the mean. A score worse than its bounds removes the worse
+    limit of all three; a score better than its bounds removes the better limit of IQM and mean.
+    Without `bounds`, the interval of the mean is not cut.
+    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws. seed: seed
+    of the draws.
     Raise ValueError for single runs, missing cells, fewer than 100 draws, a confidence outside
     (0, 1), and bounds that are not one finite pair per data set with the best better than the
     worst.

@@ -55,8 +55,9 @@ def make(
     the labels of both images, and the label of the partner is not known here. With these random
     shares the label is not needed: over random pairs, E[CE(z, y_image)] = E[lam CE(z, y_first) +
     (1 - lam) CE(z, y_second)], because each image of a pair is the first image with the same
-    probability. If partners are of another set, the result is the reformulated loss, with lam ~
-    Beta(alpha + 1, alpha) for the image.
+    probability. If partners are of another set, the result is the reformulated loss of
+    jbias.augment.mixing: the mean of CE(z, y_image), where the share of the image is drawn from
+    Beta(alpha + 1, alpha).
     """
     errors.check_choices("mixing", methods, METHODS, name="methods")
     is_positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")

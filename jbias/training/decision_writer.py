@@ -68,10 +68,13 @@ class DecisionWriter:
         decided: Mapping[str, Sequence[evals.Decisions]] | None,
         say: messages.Say,
     ) -> None:
-        """Write the damaged or lost files of a step's decisions again.
+        """Write the damaged or lost files of a step's decisions again, and log a line.
 
-        Logs a line, which says if a new file's checksum differs from the recorded one. Does
-        nothing without decisions. say: logs a line.
+        The checksums of new files are added to `records.sums`. The line says if a new checksum
+        differs from the recorded checksum.
+
+        decided: by data set, one entry per member, as in `write`; for None or an empty mapping,
+        nothing is written or logged. say: logs a line.
         """
         if not decided:
             return

@@ -174,13 +174,16 @@ class MixtureSampler(Sampler):
         *,
         steps: int | None = None,
     ) -> "MixtureSampler":
-        """Return the order over several sets, each with its share of a batch.
+        """Return the sampler of several sets, in which every batch has a fixed share of each set.
 
-        counts: number of examples per set. shares: fraction of a batch per set. batch: number
-        of examples per batch. stream: name of the random stream. steps: batches per window;
-        None: no windows. ValueError unless each set has one positive share, the shares sum
-        to 1, each share of a batch is a whole number of examples, and no set has fewer examples
-        than its share of a batch.
+        counts: number of examples of each set. shares: fraction of a batch for each set. batch:
+        number of examples per batch. stream: name of the random stream of the first set; the
+        streams of the other sets have names derived from it. steps: largest number of batches per
+        window; None: no windows (see `make_sampler`).
+
+        ValueError unless there is one positive share per set, the shares sum to 1, each share of a
+        batch is a whole number of examples, and no set has fewer examples than its share of a
+        batch.
         """
         set_batches = [batch * share for share in shares]
         are_shares = (

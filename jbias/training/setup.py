@@ -414,7 +414,12 @@ def _epochs(stage: stages.Stage) -> float:
 def _fit_for_evaluation(
     stage: stages.Stage, devices: jax.sharding.Mesh
 ) -> placement.PlacedStage:
-    """Return a stage on devices that only evaluate: nets fill at most half of the memory."""
+    """Return the stage placed on `devices` for evaluation only.
+
+    The networks that are on a device at the same time fill at most half of the device's free memory
+    (`memory_fit.free_bytes`); at least one network is placed. If the free memory is unknown, all
+    networks are on the devices at the same time.
+    """
     together, free = 0, memory_estimate.free_bytes(devices)
     if free is not None:  # Else all nets are on the devices at the same time.
         net_bytes = memory_estimate.tree_bytes(train_step.net_of(stage.state_shape))
@@ -445,9 +450,9 @@ def _describe_data(
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of provenance.json about each data set, by name of the set.
 
-    An entry is the result of `config_sets.describe`; "preprocessing" is replaced for a streamed set.
-    Entries of `tests` also have "scored" (number of images), "decision" (description of the class
-    map) and, if the class map has a digest, "answers" (this digest).
+    An entry is the result of `config_sets.describe`; "preprocessing" is replaced for a streamed
+    set. Entries of `tests` also have "scored" (number of images), "decision" (description of the
+    class map) and, if the class map has a digest, "answers" (this digest).
 
     sets: the opened data sets. streamed: descriptions of the streamed sets, by name. tests: the
     sets to evaluate on.

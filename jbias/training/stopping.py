@@ -17,10 +17,10 @@ class AgreedStop:
         self._group = group
 
     def agree_on(self, received: Iterable[str]) -> bool:
-        """Agree on the first signal that any process has received; return True if there is one.
+        """Set `agreed` to the first signal in the order of processes; return True if there is one.
 
-        received: what each process has received, in the same order in all processes; "" for no
-        signal.
+        received: the name of the signal that each process has received, or "", in the order of
+        processes; the same in all processes, so that all agree.
         """
         self.agreed = next(filter(None, received), "")
         return bool(self.agreed)

@@ -239,11 +239,15 @@ class RunStore:
         return f"step {step} is saved; run the same command to continue"
 
     def end(self, outcome: str) -> dict[str, Any]:
-        """Write the files `done` of the run and its branches; return the run's total cost.
+        """Write the files `done` and costs.json of a run that has ended; return its total cost.
 
-        Process 0 only.
-        The records of a local run are compacted (`results.compact`). outcome: "finished" or
-        "diverged".
+        Process 0 only. The run and each of its branches get a file `done` with the text `outcome`,
+        "finished" or "diverged". The records of a run on a local disk are also written to Parquet
+        files (`results.compact`); errors of this step are ignored.
+
+        The result is the dict of `costs.total`: the number of starts, device hours (in total and by
+        phase), energy in kWh and kg of CO2e. OSError if a file cannot be written, or if the workdir
+        is missing or belongs to another process; ValueError if costs.json is damaged.
         """
         self.check_lock()
         branches = self.spec.branches

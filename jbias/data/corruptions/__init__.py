@@ -151,11 +151,13 @@ def corrupt(
 def settings(
     name: str, severity: int, *, side: int, table: int | None = None, frost: Path = None
 ) -> Settings:
-    """Return the settings of a corruption for images of `side` pixels on a device.
+    """Return the settings of a corruption on the device by name, for augment.corrupt.
 
-    Published numbers are float32 numbers under the names of their columns, filters are arrays
-    or tuples of arrays of device_filters. All severities of a corruption have settings of the
-    same names, shapes and types. augment.corrupt uses them. Arguments and errors: see `corrupt`.
+    The values are published numbers, in float32 and named after their columns, and filters, which
+    are arrays or tuples of arrays made by device_filters. All severities of a corruption have
+    settings of the same names, shapes and types, so that one compiled program covers them.
+
+    side: side of the images in pixels. Other arguments and errors: see `corrupt`.
     """
     prepared = _prepared(
         device_filters, name, severity, side=side, table=table, frost=frost

@@ -55,7 +55,7 @@ class Photons(NamedTuple):
 
 
 class Photographs(NamedTuple):
-    """Photographs padded to one size; "sizes": each one's height and width without padding."""
+    """Photographs padded with zeros to one size; sizes: height and width without the padding."""
 
     ice: UInt8[np.ndarray, "n h w 3"]
     sizes: Int[np.ndarray, "n 2"]
@@ -137,16 +137,19 @@ def photons(count: float, *, most: float) -> Photons:
 def photographs(
     side: int, folder: str | pathlib.Path | None, scale: float
 ) -> Photographs:
-    """Return the photographs as arrays, which are read once.
+    """Return the photographs of the corruption "frost" as arrays.
 
-    ValueError as host_operations.photographs and host_operations.photograph.
+    side: side in pixels of the images that are corrupted; scaled photographs must be larger.
+    folder: contains the five files host_operations.FROSTS. scale: factor on the height and width of
+    the photographs. ValueError if `folder` is None or lacks a file, if a file cannot be decoded, or
+    if a scaled photograph is not higher and wider than `side`. The latest two results are cached.
     """
     return _photographs(host.photographs(side, folder, scale), side)
 
 
 @functools.lru_cache(maxsize=2)
 def _photographs(photographs: host.Photographs, side: int) -> Photographs:
-    """Return the photographs as arrays; side: of the images in pixels."""
+    """Return the photographs, scaled, as arrays. side: see the function `photographs`."""
     scale = photographs.scale
     ice = [host.photograph(path, scale, side) for path in photographs.paths]
     sizes = np.int32([photograph.shape[:2] for photograph in ice])

@@ -224,7 +224,11 @@ class Operations(Protocol):
         """Return x[index], for indices in range."""
 
     def once(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return function(*args), computed once and stored, although many pixels use it."""
+        """Return function(*args).
+
+        On the device, the result is materialised where XLA would otherwise recompute it for every
+        pixel that uses it.
+        """
 
 
 def on_unit_scale(corruption: Callable[..., Unit]) -> Callable[..., Values]:

@@ -171,11 +171,12 @@ def source_fields(
     arrays: Mapping[str, np.ndarray],
     *words: str,
 ) -> dict[str, Any]:
-    """Return {"images", "name", "cite", "fingerprint", "preprocessing": value} of a drawn split.
+    """Return fields of the ArraySource of a drawn split, as a dict of keyword arguments.
 
-    The keys are fields of the split's ArraySource. name: name of the data set. arrays: the
-    drawn arrays, with "image". words: one or two texts for the fingerprint that describe the
-    drawing exactly.
+    The keys are images, name, cite, fingerprint and preprocessing. name: name of the data set, a
+    key of sets.DATASETS. size: side of the images in pixels. arrays: all drawn arrays by name, with
+    the images under "image". words: texts that describe the drawing exactly; the fingerprint covers
+    arrays and words.
     """
     return {
         "images": arrays["image"],

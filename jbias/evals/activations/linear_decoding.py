@@ -355,11 +355,11 @@ def _make_factor(
 
 
 def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
-    """Return float32 features, centred and scaled to mean square length 1, in at most n columns.
+    """Return features in float32, centred and scaled to a mean square length of 1.
 
-    The scale makes strengths comparable between sites. More columns than rows are rotated
-    into n columns, which does not change decoders, because the penalty does not depend on
-    rotations. Constant features are only centred.
+    The scale makes strengths comparable between sites. If there are more columns than rows, the
+    features are rotated into n columns, which does not change decoders, because the penalty does
+    not depend on rotations. Constant features are only centred.
     """
     x = np.asarray(x, float)
     x = x - x.mean(0)
@@ -373,11 +373,12 @@ def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
 def _decoding_numbers(
     factor: _Factor, x: Rows, strengths: Sequence[float], site: str
 ) -> decisions.Numbers:
-    """Return the decoding accuracies and decodability of a factor at a site; see `measure`.
+    """Return the numbers of a factor at a site, which `measure` describes.
 
-    The accuracies are for the labels and for the shuffled labels; decodability has the value None
-    if all labels are equal. Last are the shares of unfinished fits, if there are any. x: result of
-    `normalize_features`.
+    In order: the decoding accuracy for the labels, the decoding accuracy for shuffled labels, the
+    decodability (None if all labels are equal), and the shares of unfinished fits, if there are
+    any. x: result of `normalize_features`. strengths: penalties to choose from; shuffled labels use
+    only the middle one.
     """
     name, n = f"{factor.name}_decoding", len(factor.y)
     chance, numbers, unfinished = factor.largest_class_size / n, [], []

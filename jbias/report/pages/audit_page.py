@@ -591,13 +591,14 @@ def method_notes(audited: Audited) -> Iterator[str]:
             yield f"{candidate.name}: {candidate.result.missing}."
 
 
-def ranked(audited: Audited) -> tables.Table:
+def ranked(audited: Audited) -> tables.Table | None:
     """Return the table of all candidates in the order of the ranking, one row per candidate.
 
     The page has the columns attribute, verdict, kind, values, drop, p, the drop under each kind of
     shift, accuracy in and out of distribution, and the remaining drop within another attribute.
     Attributes that were not tested have dashes. Bugs are bold. Drops are in percentage points on
-    the page, and are fractions in the files.
+    the page, and are fractions in the files. The result is None without candidates; an audit always
+    has candidates.
     """
     rows = []
     for number, candidate in enumerate(audited.candidates, start=1):

@@ -510,10 +510,12 @@ class _Table(score_columns.Columns):
                 return
 
     def _value_columns(self, labels: list[int]) -> list[int]:
-        """Return the columns of scores in a wide table, in order, and leave out other numbers.
+        """Return the indices of the columns of scores in a wide table, in ascending order.
 
-        Only the columns that the user chose as score, if there are any. A column without a name is
-        left out if all its cells are whole numbers, and raises UnclearError if not.
+        These are the columns that the user chose as score, if there are any, else all columns of
+        numbers. Other columns of numbers are left out (`leave_out`), and so are columns without a
+        name if all their cells are whole numbers. UnclearError for a column without a name that has
+        other cells. labels: indices of the columns that name the rows.
         """
         values = [
             j

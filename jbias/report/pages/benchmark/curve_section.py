@@ -1,4 +1,4 @@
-"""Section of figures of scores over epochs."""
+"""Report section on training curves: figures of scores over epochs."""
 
 import math
 

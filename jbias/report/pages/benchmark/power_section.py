@@ -1,4 +1,4 @@
-"""Section of the power of a study like the one reported.
+"""Report section on statistical power, for this study and other numbers of seeds and data sets.
 
 A cell is an algorithm on a data set.
 """

@@ -1,4 +1,4 @@
-"""Section of the tests of ranks: the tests of all algorithms, of all pairs and of a reference.
+"""Report section on tests of ranks: of all algorithms, of all pairs, and against a reference.
 
 A cell is an algorithm on a data set.
 """

@@ -1,4 +1,4 @@
-"""Section of what was run: settings, costs, software, devices and data.
+"""Report section on the runs: their settings, costs, software, devices and data.
 
 A cell is an algorithm on a data set.
 """

@@ -1,4 +1,4 @@
-"""Section of scores: tables of means, single runs and shape biases, and the figure of ranks.
+"""Report section on scores: tables of means, runs and shape biases, and the figure of ranks.
 
 A cell is an algorithm on a data set.
 """

@@ -1,7 +1,8 @@
-"""Functions for the report on one or two data sets, which tests the seeds of each data set.
+"""Parts of the report on tests over seeds, for a study of one or two data sets.
 
-Ranks over one or two data sets cannot separate algorithms, so the headline, the table, the figure
-and the paragraph on methods are from `jbias.stats.compare_seeds`.
+The tests are those of `jbias.stats.compare_seeds`. Ranks over one or two data sets cannot separate
+algorithms, so these tests replace the rank tests in the headline, the table, the figure and the
+paragraph on methods.
 """
 
 import dataclasses
@@ -98,7 +99,12 @@ def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
 
 
 def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
-    """Return the tests on a data set whose two algorithms have several runs, sorted by p."""
+    """Return the tests on a data set that were possible, the most significant test first.
+
+    A test is possible if its two algorithms have several runs. In each test the better algorithm is
+    first (`oriented`). Tests are sorted by adjusted p, then by p, then by the difference, the
+    largest difference first.
+    """
     tests = [
         test
         for test in oriented(analysis.by_seeds)

@@ -1,4 +1,4 @@
-"""Section of rules of selection, and of deviations within and between runs.
+"""Report section on the selection of checkpoints, and on deviations within and between runs.
 
 A cell is an algorithm on a data set.
 """

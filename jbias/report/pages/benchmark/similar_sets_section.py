@@ -1,4 +1,4 @@
-"""Section of data sets with similar scores, and the tests over blocks of them."""
+"""Report section on data sets with similar scores, and tests over blocks of such data sets."""
 
 import math
 from collections.abc import Iterator

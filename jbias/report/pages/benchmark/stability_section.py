@@ -1,4 +1,4 @@
-"""Section of the conclusions when the seeds are redrawn.
+"""Report section on the stability of the conclusions: how often they change if seeds are resampled.
 
 A cell is an algorithm on a data set.
 """

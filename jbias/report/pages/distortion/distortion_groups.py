@@ -2,8 +2,8 @@
 
 Networks are in groups. A group is one model trained with one method on one data set, with a network
 for each seed. An index of interference is computed from several networks together
-(`jbias.measures.interference`), so its values by seed are not independent. iOcclusion divides by the
-gap between training and test accuracy. With few images, the gap may be due to chance, and
+(`jbias.measures.interference`), so its values by seed are not independent. iOcclusion divides by
+the gap between training and test accuracy. With few images, the gap may be due to chance, and
 iOcclusion may be arbitrarily large. So iOcclusion is given only for seeds with a gap of more than
 `ERRORS` standard errors from 0. The page counts and names the other seeds.
 """
@@ -347,9 +347,10 @@ def _options(network: MeasuredNetwork, measurement: Measurement) -> dict[str, An
 
 
 def kind(network: MeasuredNetwork, measurement: Measurement) -> str:
-    """Return the options of a measurement that define its conditions, as JSON text.
+    """Return the options of a measurement without those in `_SELECTING_OPTIONS`, as JSON text.
 
-    If these texts are equal, two networks of a group were measured with the same options.
+    The left-out options only select which conditions are measured. If the texts of two networks of
+    a group are equal, their conditions of the same name are the same.
     """
     defining = {
         name: value

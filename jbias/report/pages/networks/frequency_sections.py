@@ -1,4 +1,4 @@
-"""Sections of the page of measured networks on filtered images and on the critical band."""
+"""Report sections on measured networks: filtered images and the critical band."""
 
 import dataclasses
 import itertools

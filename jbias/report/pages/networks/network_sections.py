@@ -1,4 +1,4 @@
-"""The list of sections of the page of measured networks, and its sections on accuracy.
+"""Report sections on measured networks: the list of all sections, and the sections on accuracy.
 
 Other sections are in `shape_sections`, `frequency_sections`, `robustness_sections` and
 `provenance_section`, shared helpers in `network_blocks`.

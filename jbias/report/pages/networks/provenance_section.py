@@ -1,4 +1,4 @@
-"""Section of the page of measured networks on durations, software and hardware."""
+"""Report section on measured networks: durations, software and hardware."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sections of the page of measured networks on corrupted images and on attacks."""
+"""Report sections on measured networks: corrupted images and attacks."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Functions that make the sections on shape, texture and human observers for measured networks."""
+"""Report sections on measured networks: shape, texture and comparison with human observers."""
 
 import itertools
 import math

@@ -114,9 +114,10 @@ class AccuracyDraws(NamedTuple):
 
 
 def _sets(cell: ShiftCell) -> Iterator[tuple[shift_cells.Seeds, float, int]]:
-    """Yield (accuracies of seeds, p, number of test images n), in and then out of distribution.
+    """Yield (accuracies, p, n) for the test images in distribution, then for those out of it.
 
-    p is the mean accuracy after adding 1 correct and 1 wrong image.
+    accuracies: one per seed, (s,). n: number of test images. p: mean accuracy after adding 1
+    correct and 1 wrong image.
     """
     for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
         yield values, (float(values.mean()) * n + 1) / (n + 2), n
