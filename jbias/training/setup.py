@@ -417,8 +417,8 @@ def _fit_for_evaluation(
     """Return the stage placed on `devices` for evaluation only.
 
     The networks that are on a device at the same time fill at most half of the device's free memory
-    (`memory_estimate.free_bytes`); at least one network is placed. If the free memory is unknown, all
-    networks are on the devices at the same time.
+    (`memory_estimate.free_bytes`); at least one network is placed. If the free memory is unknown,
+    all networks are on the devices at the same time.
     """
     together, free = 0, memory_estimate.free_bytes(devices)
     if free is not None:  # Else all nets are on the devices at the same time.
