@@ -126,35 +126,30 @@ def train_stage(
     states: states of all members after `step`. Ends earlier if every seed diverged.
     signals.Interrupted, after a save, if a stop is requested.
     """
-    store, log, monitor = run.store, run.log, run.monitor
-    stage, plan = experiment.stage, experiment.plan
-    assert step <= stage.last, f"step {step} is after its stage's last, {stage.last}"
+    store, last = run.store, experiment.stage.last
+    assert step <= last, f"step {step} is after its stage's last, {last}"
     with (
         store.saving_on_crash(experiment, states, step) as latest,
-        log.stepping(stage.order, step),
+        experiment.showing_progress(step),
     ):
         while True:
             # All processes decide alike.
             todo = schedule.due(
                 step,
-                plan,
+                experiment.plan,
                 store.progress,
                 stop_requested=run.stop.is_agreed(step),
-                all_diverged=monitor.all_diverged,
+                all_diverged=experiment.all_diverged,
             )
             if todo.action is Action.EVALUATE:
-                with log.evaluating(step), store.saving_on_data_error(latest):
+                with store.saving_on_data_error(latest):
                     evaluation = experiment.evaluate(states, step)
                     if evaluation is not None:  # None: a stop was requested.
                         store.write_evaluation(evaluation)
             elif todo.action is Action.SAVE:
-                with log.saving():
-                    store.save(
-                        experiment,
-                        states,
-                        step,
-                        without_evaluation=todo.without_evaluation,
-                    )
+                store.save(
+                    experiment, states, step, without_evaluation=todo.without_evaluation
+                )
             elif todo.action is Action.STOP:
                 raise signals.Interrupted(
                     f"{run.stop.agreed} at step {step}: saved; the same command resumes"
@@ -163,23 +158,12 @@ def train_stage(
                 return states
             else:
                 with store.saving_on_data_error(latest):
-                    steps = experiment.take(step, todo.until, monitor.diverged)
+                    steps = experiment.take(step, todo.until)
                 if steps is None:  # A stop signal arrived before the data.
                     continue
-                is_new = steps.is_new
-                with log.compiling(step) if is_new else contextlib.nullcontext():
-                    states, metrics = experiment.advance(states, steps)
-                latest.states, latest.step = states, None
-                for metrics_of_step in metrics:
-                    step += 1
-                    failures = monitor.add(
-                        step, metrics_of_step, experiment.placed.layout.split
-                    )
-                    log.failures(failures, stage.rollback)
-                latest.step = step
-                log.progress(step, steps.count, is_new=is_new)
-                if plan.is_evaluation(step):
-                    log.failures(monitor.flush(), stage.rollback)
+                states = experiment.advance(states, steps)
+                step += steps.count
+                latest.states, latest.step = states, step
                 # Free the rows that seeds share before the next ones are placed.
                 del steps
 

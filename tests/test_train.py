@@ -196,7 +196,11 @@ def make_store(saved: dict, check_lock=lambda: None) -> store.RunStore:
         decisions=None,
         costs=types.SimpleNamespace(write=lambda step: None),
         monitor=monitoring.Monitor((0,)),
-        log=types.SimpleNamespace(failures=lambda *_: None, saved=lambda step: None),
+        log=types.SimpleNamespace(
+            failures=lambda *_: None,
+            saved=lambda step: None,
+            saving=contextlib.nullcontext,
+        ),
         check_lock=check_lock,
     )
 

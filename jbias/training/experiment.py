@@ -1,13 +1,14 @@
 """`Experiment`: a stage as the training loop sees it: start, take steps, advance, evaluate."""
 
+import contextlib
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
 from jbias.runtime import processes
-from jbias.training import placement, run_log, schedule, stages
+from jbias.training import monitoring, placement, run_log, schedule, stages
 from jbias.training.evaluator import Evaluation, Evaluator
 from jbias.training.seed_axis import PackedStates
 from jbias.training.stopping import AgreedStop
@@ -17,6 +18,7 @@ from jbias.training.tuning import profiling
 class NextSteps(NamedTuple):
     """Consecutive steps to dispatch together."""
 
+    first: int  # The step before them.
     steps: placement.Steps  # Their data and compile-time arguments.
     count: int
     is_new: bool  # Their program is not compiled yet.
@@ -25,7 +27,8 @@ class NextSteps(NamedTuple):
 class Experiment:
     """A stage on its devices, with all processes of the run, and the evaluation of its networks.
 
-    plan: when the stage evaluates and saves.
+    plan: when the stage evaluates and saves. It logs its progress, and its monitor reads the
+    metrics of its steps.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Experiment:
         group: processes.ProcessGroup,
         stop: AgreedStop,
         log: run_log.RunLog,
+        monitor: monitoring.Monitor,
         steps_per_dispatch: int,
         profiler: profiling.Profiler | None,
     ):
@@ -45,12 +49,8 @@ class Experiment:
         The stages of a run share one profiler.
         """
         self.placed, self.plan = placed, plan
-        self._evaluator, self._group, self._stop, self._log = (
-            evaluator,
-            group,
-            stop,
-            log,
-        )
+        self._evaluator, self._monitor = evaluator, monitor
+        self._group, self._stop, self._log = group, stop, log
         self._steps_per_dispatch, self._profiler = steps_per_dispatch, profiler
         self._compiled: set = set()  # The programs that were dispatched.
         self._has_data = False  # True after the first `take`.
@@ -67,26 +67,54 @@ class Experiment:
         """
         return self.placed.start(nets, self._group.broadcast_tree)
 
-    def take(self, step: int, until: int, frozen: Container[str]) -> NextSteps | None:
+    @property
+    def all_diverged(self) -> bool:
+        """True if every seed diverged."""
+        return self._monitor.all_diverged
+
+    def showing_progress(self, step: int) -> contextlib.AbstractContextManager:
+        """Return a context that shows the run's progress; `step` is the current step."""
+        return self._log.stepping(self.stage.order, step)
+
+    def take(self, step: int, until: int) -> NextSteps | None:
         """Return the next steps, from `step` on; None if a stop signal arrived before their data.
 
         The steps end at `until`, at the next change of their program or of the rows that seeds
-        share, and are at most config.run.steps_per_dispatch. frozen: names of members that
-        diverged. ValueError if an image cannot be read, in all processes.
+        share, and are at most config.run.steps_per_dispatch. ValueError if an image cannot be read,
+        in all processes.
         """
         if not self._wait_for_data(step):
             return None
         self._has_data = True
         count = self.placed.count_steps(step, until, self._steps_per_dispatch)
         # Members that skip steps would have other programs in other processes.
-        frozen = frozen if self._group.count == 1 else ()
+        frozen = self._monitor.diverged if self._group.count == 1 else ()
         # A read error in one process stops all of them.
         streams = self.stage.feed.streams
         with self._group.raise_together("the images of a step", streams):
             steps = self.placed.take(step, count, frozen)
-        return NextSteps(steps, count, is_new=steps.program not in self._compiled)
+        is_new = steps.program not in self._compiled
+        return NextSteps(step, steps, count, is_new=is_new)
 
-    def advance(
+    def advance(self, states: PackedStates, following: NextSteps) -> PackedStates:
+        """Return the states after the steps; log the progress, and seeds that failed.
+
+        `states` are donated: after an error they are deleted, or still those before the steps.
+        """
+        step, rollback = following.first, self.stage.rollback
+        log, is_new = self._log, following.is_new
+        with log.compiling(step) if is_new else contextlib.nullcontext():
+            states, metrics = self._dispatch(states, following)
+        for metrics_of_step in metrics:
+            step += 1
+            split = self.placed.layout.split
+            log.failures(self._monitor.add(step, metrics_of_step, split), rollback)
+        log.progress(step, following.count, is_new=is_new)
+        if self.plan.is_evaluation(step):
+            log.failures(self._monitor.flush(), rollback)
+        return states
+
+    def _dispatch(
         self, states: PackedStates, following: NextSteps
     ) -> tuple[PackedStates, list[PackedStates]]:
         """Return (states after the steps, metrics of each step); `states` are donated.
@@ -101,7 +129,8 @@ class Experiment:
 
     def evaluate(self, states: PackedStates, step: int) -> Evaluation | None:
         """Return the evaluation of all members after `step`; None if a stop was requested."""
-        return self._evaluator.evaluate(self.placed, states, step)
+        with self._log.evaluating(step):
+            return self._evaluator.evaluate(self.placed, states, step)
 
     def close(self) -> None:
         """Stop the readers of streamed data sets."""

@@ -85,14 +85,17 @@ class RunLog:
             beat=self.observers.report_speed,
             plain=run.log == "json",
         )
-        with contextlib.closing(self._bar), self.meter.during("stepping"):
-            yield
-        self._bar = None
+        try:
+            with contextlib.closing(self._bar), self.meter.during("stepping"):
+                yield
+        finally:
+            self._bar = None
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
         """Count the time inside the context as evaluation; leave it out of the training rate."""
-        with self._bar.idle(), self.meter.during("evaluating"):
+        idle = self._bar.idle() if self._bar else contextlib.nullcontext()
+        with idle, self.meter.during("evaluating"):
             yield
 
     @contextlib.contextmanager

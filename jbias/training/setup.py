@@ -373,6 +373,7 @@ def open_run(
             group=team,
             stop=stop,
             log=log,
+            monitor=monitor,
             steps_per_dispatch=run.steps_per_dispatch,
             profiler=profiler,
         )

@@ -37,7 +37,7 @@ class LastGood:
 
     experiment: Experiment
     states: PackedStates
-    step: int | None  # None while the losses of a step are checked.
+    step: int
 
 
 @dataclasses.dataclass
@@ -84,18 +84,19 @@ class RunStore:
         Intact records of an earlier evaluation of the step stay, and become those of the
         evaluation. OSError if the disk fails, or if the workdir belongs to another process.
         """
-        step = evaluation.step
-        new_sums = self.decisions.write(step, evaluation.decisions)
-        records = self.records.write(step, evaluation.records)
-        self.records.sums |= new_sums
-        self.records.seal()
-        self.log.observers.send_records(step, records)
-        # Decisions are large, and are not needed again.
-        self.evaluation = evaluation._replace(records=records, decisions={})
-        self.monitor.reset()
-        heap.trim()
-        seconds = time.monotonic() - evaluation.began
-        self.log.evaluation(step, records, valid=evaluation.valid, seconds=seconds)
+        with self.log.saving():
+            step = evaluation.step
+            new_sums = self.decisions.write(step, evaluation.decisions)
+            records = self.records.write(step, evaluation.records)
+            self.records.sums |= new_sums
+            self.records.seal()
+            self.log.observers.send_records(step, records)
+            # Decisions are large, and are not needed again.
+            self.evaluation = evaluation._replace(records=records, decisions={})
+            self.monitor.reset()
+            heap.trim()
+            seconds = time.monotonic() - evaluation.began
+            self.log.evaluation(step, records, valid=evaluation.valid, seconds=seconds)
 
     def save(
         self,
@@ -114,6 +115,18 @@ class RunStore:
         next start; resets the monitor. OSError if the disk fails, or if the workdir is missing or
         belongs to another process.
         """
+        with self.log.saving():
+            self._save(experiment, states, step, without_evaluation=without_evaluation)
+
+    def _save(
+        self,
+        experiment: Experiment,
+        states: PackedStates,
+        step: int,
+        *,
+        without_evaluation: bool,
+    ) -> None:
+        """Save a checkpoint, see `save`."""
         stage = experiment.stage
         self.log.failures(self.monitor.flush(), stage.rollback)
         self.check_lock()
@@ -214,7 +227,7 @@ class RunStore:
             leaves = [x for x in leaves if isinstance(x, jax.Array)]
             if self.checkpoints.saving:
                 raise ValueError("saving failed")
-            if latest.step is None or any(x.is_deleted() for x in leaves):
+            if any(x.is_deleted() for x in leaves):
                 raise ValueError("the error came during a step")
             jax.block_until_ready(leaves)
             experiment = latest.experiment
