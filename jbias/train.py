@@ -164,6 +164,7 @@ def train_stage(
                 states = experiment.advance(states, steps)
                 step += steps.count
                 latest.states, latest.step = states, step
+                experiment.show_progress(steps)
                 # Free the rows that seeds share before the next ones are placed.
                 del steps
 

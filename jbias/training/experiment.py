@@ -97,22 +97,25 @@ class Experiment:
         return NextSteps(step, steps, count, is_new=is_new)
 
     def advance(self, states: PackedStates, following: NextSteps) -> PackedStates:
-        """Return the states after the steps; log the progress, and seeds that failed.
+        """Return the states after the steps; log the seeds that failed.
 
         `states` are donated: after an error they are deleted, or still those before the steps.
         """
-        step, rollback = following.first, self.stage.rollback
-        log, is_new = self._log, following.is_new
-        with log.compiling(step) if is_new else contextlib.nullcontext():
+        first, split = following.first, self.placed.layout.split
+        is_new = following.is_new
+        with self._log.compiling(first) if is_new else contextlib.nullcontext():
             states, metrics = self._dispatch(states, following)
-        for metrics_of_step in metrics:
-            step += 1
-            split = self.placed.layout.split
-            log.failures(self._monitor.add(step, metrics_of_step, split), rollback)
-        log.progress(step, following.count, is_new=is_new)
-        if self.plan.is_evaluation(step):
-            log.failures(self._monitor.flush(), rollback)
+        for step, metrics_of_step in enumerate(metrics, first + 1):
+            failures = self._monitor.add(step, metrics_of_step, split)
+            self._log.failures(failures, self.stage.rollback)
         return states
+
+    def show_progress(self, done: NextSteps) -> None:
+        """Show that steps are done; before an evaluation, also log all seeds that failed."""
+        step = done.first + done.count
+        self._log.progress(step, done.count, is_new=done.is_new)
+        if self.plan.is_evaluation(step):
+            self._log.failures(self._monitor.flush(), self.stage.rollback)
 
     def _dispatch(
         self, states: PackedStates, following: NextSteps
