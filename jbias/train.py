@@ -161,9 +161,11 @@ def train_stage(
                     steps = experiment.take(step, todo.until)
                 if steps is None:  # A stop signal arrived before the data.
                     continue
-                states = experiment.advance(states, steps)
+                states, metrics = experiment.advance(states, steps)
+                latest.states, latest.step = states, None
+                experiment.read_metrics(metrics, steps)
                 step += steps.count
-                latest.states, latest.step = states, step
+                latest.step = step
                 experiment.show_progress(steps)
                 # Free the rows that seeds share before the next ones are placed.
                 del steps

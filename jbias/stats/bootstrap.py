@@ -1,12 +1,12 @@
 """Bootstrap intervals of means, aggregates, profiles and pairs, and the stability of rankings.
 
-Runs are resampled as in `resampling`. Aggregates and profiles follow Agarwal, Schwarzer,
+Runs are resampled as in `bootstrap_intervals`. Aggregates and profiles follow Agarwal, Schwarzer,
 Castro, Courville and Bellemare 2021, https://arxiv.org/abs/2108.13264 (rliable). Deviation: rliable
 resamples the runs of each task separately; here a run is one model, resampled for all
 data sets together.
 
 Percentile intervals over few runs are too short. The intervals are widened only where data sets are
-drawn, too: see `resampling`.
+drawn, too: see `bootstrap_intervals`.
 
 A Friedman test treats means over runs as exact. `rank_stability` resamples the runs, then
 ranks and tests each resample like the table itself. Resamples vary around the observed

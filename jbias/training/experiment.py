@@ -96,28 +96,7 @@ class Experiment:
         is_new = steps.program not in self._compiled
         return NextSteps(step, steps, count, is_new=is_new)
 
-    def advance(self, states: PackedStates, following: NextSteps) -> PackedStates:
-        """Return the states after the steps; log the seeds that failed.
-
-        `states` are donated: after an error they are deleted, or still those before the steps.
-        """
-        first, split = following.first, self.placed.layout.split
-        is_new = following.is_new
-        with self._log.compiling(first) if is_new else contextlib.nullcontext():
-            states, metrics = self._dispatch(states, following)
-        for step, metrics_of_step in enumerate(metrics, first + 1):
-            failures = self._monitor.add(step, metrics_of_step, split)
-            self._log.failures(failures, self.stage.rollback)
-        return states
-
-    def show_progress(self, done: NextSteps) -> None:
-        """Show that steps are done; before an evaluation, also log all seeds that failed."""
-        step = done.first + done.count
-        self._log.progress(step, done.count, is_new=done.is_new)
-        if self.plan.is_evaluation(step):
-            self._log.failures(self._monitor.flush(), self.stage.rollback)
-
-    def _dispatch(
+    def advance(
         self, states: PackedStates, following: NextSteps
     ) -> tuple[PackedStates, list[PackedStates]]:
         """Return (states after the steps, metrics of each step); `states` are donated.
@@ -125,10 +104,27 @@ class Experiment:
         The first steps whose program is compiled already are profiled, if asked for.
         """
         self._compiled.add(following.steps.program)
-        profiler = self._profiler
-        if profiler and not (profiler.is_done or following.is_new):
-            return profiler.advance(self.placed, states, following.steps)
-        return self.placed.advance(states, following.steps)
+        profiler, is_new = self._profiler, following.is_new
+        is_profiled = profiler and not (profiler.is_done or is_new)
+        log = self._log
+        with log.compiling(following.first) if is_new else contextlib.nullcontext():
+            if is_profiled:
+                return profiler.advance(self.placed, states, following.steps)
+            return self.placed.advance(states, following.steps)
+
+    def read_metrics(self, metrics: list[PackedStates], done: NextSteps) -> None:
+        """Queue the metrics of each step, read those of older steps, and log seeds that failed."""
+        split = self.placed.layout.split
+        for step, metrics_of_step in enumerate(metrics, done.first + 1):
+            failures = self._monitor.add(step, metrics_of_step, split)
+            self._log.failures(failures, self.stage.rollback)
+
+    def show_progress(self, done: NextSteps) -> None:
+        """Show that steps are done; before an evaluation, also log all seeds that failed."""
+        step = done.first + done.count
+        self._log.progress(step, done.count, is_new=done.is_new)
+        if self.plan.is_evaluation(step):
+            self._log.failures(self._monitor.flush(), self.stage.rollback)
 
     def evaluate(self, states: PackedStates, step: int) -> Evaluation | None:
         """Return the evaluation of all members after `step`; None if a stop was requested."""

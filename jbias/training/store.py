@@ -37,7 +37,7 @@ class LastGood:
 
     experiment: Experiment
     states: PackedStates
-    step: int
+    step: int | None  # None while the metrics of the latest steps are read.
 
 
 @dataclasses.dataclass
@@ -227,7 +227,7 @@ class RunStore:
             leaves = [x for x in leaves if isinstance(x, jax.Array)]
             if self.checkpoints.saving:
                 raise ValueError("saving failed")
-            if any(x.is_deleted() for x in leaves):
+            if latest.step is None or any(x.is_deleted() for x in leaves):
                 raise ValueError("the error came during a step")
             jax.block_until_ready(leaves)
             experiment = latest.experiment
