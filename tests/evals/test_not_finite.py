@@ -222,7 +222,7 @@ def test_a_seed_in_training_has_no_number_on_a_set_with_undecided_images():
     fields = dict(run="r", algorithm="a", variant="", model="m", train_data="d")
     entry.branch.fields = fields
     monitor = types.SimpleNamespace(diverged={}, rolled_back={}, means=lambda name: {})
-    spec = types.SimpleNamespace(config={"run": {}}, members=[entry])
+    spec = types.SimpleNamespace(run=None, members=[entry])
     own_evaluator = evaluator.Evaluator(
         spec,
         tests,
