@@ -103,7 +103,7 @@ def test_every_batch_is_a_function_of_seed_and_step(photos, cut):
     for step in range(9):
         by_seed = {seed: assemble_batch(together, seed, step) for seed in (4, 0)}
         of_seed_0.append(by_seed[0])
-    together.close()
+    together.feed.close()
     assert_equal(expected, of_seed_0)
 
 

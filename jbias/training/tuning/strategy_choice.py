@@ -1,6 +1,7 @@
 """Choose a run's strategy for config.run.strategy="auto": compare cycles or timed steps."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import math
@@ -221,7 +222,7 @@ def _cost(
     return None if its first timed steps, with compilation, take more than `_MAX_SECONDS`.
     """
     compiled_programs: dict[int, jax.stages.Compiled] = {}
-    run = {**placed.run, "strategy": name}
+    run = dataclasses.replace(placed.run, strategy=name)
     devices = placed.devices
     free = placed.free or 2**62  # No limit, if the free memory is unknown.
 
