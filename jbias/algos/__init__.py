@@ -1,46 +1,32 @@
-"""Debiasing algorithms: ALGOS maps a name to make(net, **options) -> base.Algo."""
+"""Debiasing algorithms: ALGOS maps a name to make(net, **options) -> base.Algo.
 
+A module of this folder offers algorithms by a table `ALGOS` at its end, {name: make}.
+"""
+
+import importlib
+import pkgutil
 import types
 from collections.abc import Callable, Mapping
 
-from jbias.algos import (
-    base,
-    debiased,
-    dfr,
-    dsu,
-    erm,
-    frozen,
-    group_dro,
-    infodrop,
-    invariance,
-    linear_probe,
-    mixstyle,
-    padain,
-    pgd,
-    reweight,
-    sagnet,
-    simclr,
-)
+from jbias.algos import base
 
-ALGOS: Mapping[str, Callable[..., base.Algo]] = types.MappingProxyType(
-    {
-        "erm": erm.make,
-        "coral": invariance.coral,
-        "debiased": debiased.make,
-        "dfr": dfr.make,
-        "dsu": dsu.make,
-        "efdmix": mixstyle.efdmix,
-        "frozen_filters": frozen.make,
-        "group_dro": group_dro.make,
-        "infodrop": infodrop.make,
-        "irm": invariance.irm,
-        "linear_probe": linear_probe.make,
-        "mixstyle": mixstyle.make,
-        "padain": padain.make,
-        "pgd": pgd.make,
-        "reweight": reweight.make,
-        "sagnet": sagnet.make,
-        "simclr": simclr.make,
-        "vrex": invariance.vrex,
-    }
-)
+
+def _collect() -> dict[str, Callable[..., base.Algo]]:
+    """Return the algorithms of all modules of this folder: "erm", then the others by name.
+
+    ValueError if two modules offer the same name.
+    """
+    algorithms = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for name, make in vars(module).get("ALGOS", {}).items():
+            if name in algorithms:
+                must = f"{module.__name__}: ALGOS must have names of its own"
+                got = f"got {name!r}, which {algorithms[name].__module__} has"
+                raise ValueError(f"{must}, {got}; rename it")
+            algorithms[name] = make
+    names = sorted(algorithms, key=lambda name: (name != "erm", name))
+    return {name: algorithms[name] for name in names}
+
+
+ALGOS: Mapping[str, Callable[..., base.Algo]] = types.MappingProxyType(_collect())

@@ -271,3 +271,6 @@ def _overlay(tree: Mapping, top: Mapping) -> dict[str, Any]:
     """Return a copy of `tree` in which leaves at paths of `top` are the leaves of `top`."""
     below, above = map(traverse_util.flatten_dict, (tree, top))
     return traverse_util.unflatten_dict({**below, **above})
+
+
+ALGOS = {"debiased": make}

@@ -123,3 +123,6 @@ def fold_standardisation(
     kernel = head["kernel"] / deviation[:, None]
     shift = jnp.matmul(mean, kernel, precision=jax.lax.Precision.HIGHEST)
     return {"kernel": kernel, "bias": head["bias"] - shift}
+
+
+ALGOS = {"dfr": make}

@@ -136,3 +136,6 @@ def perturb(
     noise = random_numbers.draw_each(normal, key, len(old))
     new = old + factor * noise * spread.reshape(old.shape)
     return feature_stats.affine_between(old, new)
+
+
+ALGOS = {"dsu": make}

@@ -17,3 +17,6 @@ def make(net: nn.Module) -> base.Algo:
         return {"class": loss}, base.Aux({**stats, "net": net_stats}, {})
 
     return base.Algo(net, losses)
+
+
+ALGOS = {"erm": make}

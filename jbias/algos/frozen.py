@@ -39,3 +39,6 @@ def spatial_kernels(net: nn.Module, area: int = 1) -> frozenset[base.Path]:
         for path, shape in base.parameters(net).items()
         if path[-1] == "kernel" and len(shape) == 4 and math.prod(shape[:2]) > area
     )
+
+
+ALGOS = {"frozen_filters": make}

@@ -86,3 +86,6 @@ def make(
 
     updates = (base.Update("robust"),)
     return base.Algo(net, losses, updates, {"groups": init}, whole_batch=True)
+
+
+ALGOS = {"group_dro": make}

@@ -327,3 +327,6 @@ def sample_fast(
 
 
 SAMPLERS: Mapping[str, Callable] = {"exact": sample_exact, "fast": sample_fast}
+
+
+ALGOS = {"infodrop": make}

@@ -249,3 +249,6 @@ def _penalised(
     static = at_full_weight if anneal else base.no_static
     updates = (base.Update("penalised"),)
     return base.Algo(net, losses, updates, static=static, whole_batch=True)
+
+
+ALGOS = {"coral": coral, "irm": irm, "vrex": vrex}

@@ -36,3 +36,6 @@ def make(net: nn.Module) -> base.Algo:
 def in_linear(path: base.Path) -> bool:
     """Return True if a parameter belongs to the net's linear layer."""
     return path[:2] == ("net", "fc")
+
+
+ALGOS = {"linear_probe": make}

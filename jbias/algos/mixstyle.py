@@ -377,3 +377,6 @@ def _between_stages(
         return erm.make(tapped).losses(params, stats, batch, key, static)
 
     return base.Algo(net, losses, mix_group=mix_group)
+
+
+ALGOS = {"efdmix": efdmix, "mixstyle": make}

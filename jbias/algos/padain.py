@@ -147,3 +147,6 @@ def _any_open_of_all_seeds(_count, _batched, acts):
     same branch. This is the rule of `_any_open` for vmap.
     """
     return _any_open(acts.reshape(-1)), False
+
+
+ALGOS = {"padain": make}

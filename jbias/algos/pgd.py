@@ -74,3 +74,6 @@ def make(
         return plain.losses(params, stats, {**batch, "image": image}, k_net, static)
 
     return base.Algo(net, losses)
+
+
+ALGOS = {"pgd": make}

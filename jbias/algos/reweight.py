@@ -68,3 +68,6 @@ def weights(counts: np.ndarray, power: float) -> Float[jnp.ndarray, "g"]:
     n = jnp.asarray(counts, jnp.float32)
     unscaled = jnp.where(n > 0, jnp.maximum(n, 1) ** -power, 0)
     return jnp.sum(n) * unscaled / jnp.sum(n * unscaled)
+
+
+ALGOS = {"reweight": make}

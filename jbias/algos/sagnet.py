@@ -231,3 +231,6 @@ def _init_style_head(
         for name in variables[kind].keys() - {"fc"}:
             copied[kind][name] = net_variables[kind][name]
     return copied
+
+
+ALGOS = {"sagnet": make}

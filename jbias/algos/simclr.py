@@ -129,3 +129,6 @@ def _is_trained(path: base.Path) -> bool:
     reference does not have this bias.
     """
     return not linear_probe.in_linear(path) and path != ("projection", "bn2", "bias")
+
+
+ALGOS = {"simclr": make}
