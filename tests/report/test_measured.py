@@ -37,9 +37,9 @@ from jbias.report import (
     tables,
 )
 from jbias.report.pages.networks import (
+    accuracy_sections,
     frequency_sections,
     network_blocks,
-    network_sections,
     networks_page,
     shape_sections,
 )
@@ -340,9 +340,9 @@ def test_ids_of_imagenet_classes_are_shown_with_names():
     assert counts == {
         "imagenet": {"x": dict(zip(class_names, [(1, 2), (2, 2), (1, 1)]))}
     }
-    matrix, names, sizes = network_sections.confusion(Network, place)
+    matrix, names, sizes = accuracy_sections.confusion(Network, place)
     assert names == class_names and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
-    rows = network_sections.confusion_table(
+    rows = accuracy_sections.confusion_table(
         network_blocks.NetworksPage([Network], False, [])
     ).rows
     # Half of two images, with Wilson's interval.
@@ -366,7 +366,7 @@ def test_confusions_are_sorted_by_lower_confidence_limit():
         read_decisions = staticmethod(lambda place: decisions_by_condition)
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
-    table = network_sections.confusion_table(
+    table = accuracy_sections.confusion_table(
         network_blocks.NetworksPage([Network], False, [])
     )
     assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7 [35.4, 87.9]")
