@@ -26,8 +26,10 @@ class PageEntry(NamedTuple):
     name, title: the section's name in links, and its heading.
     caption, columns: for a section with one table, which has a row per network, set and rule that
       turned logits into decisions: its caption, and its columns, which are metrics without a
-      condition, in the form of `report.tables.columns`, such as "ece:.4 nll:.3". "" for a section
-      that `report.pages.networks.network_sections` has a function for.
+      condition, in the form of `report.tables.columns`, such as "ece:.4 nll:.3".
+    blocks: for other sections, instead of columns: "module:function". The function is
+      blocks(page) -> the sentences, tables and figures of the section; page:
+      report.pages.networks.network_blocks.NetworksPage.
     may_be_missing: whether the page says nothing if the section's measures were not run.
     """
 
@@ -35,6 +37,7 @@ class PageEntry(NamedTuple):
     title: str
     caption: str = ""
     columns: str = ""
+    blocks: str = ""
     may_be_missing: bool = False
 
 
@@ -165,20 +168,36 @@ def _item(name: str, number: Number) -> str:
     return f"{name} {value}"
 
 
-_ORDER_OF_PARTS = PageEntry("configural", "Shape by the order of parts")
-_ATTACKS = PageEntry("attacks", "Attacks")
+_ORDER_OF_PARTS = PageEntry(
+    "configural",
+    "Shape by the order of parts",
+    blocks="jbias.report.pages.networks.shape_sections:order_of_parts",
+)
+_ATTACKS = PageEntry(
+    "attacks",
+    "Attacks",
+    blocks="jbias.report.pages.networks.robustness_sections:attacks",
+)
 # In the order of the sections of the page.
 PROBES: Mapping[str, Row] = types.MappingProxyType(
     {
         "plain": Row(
             counting.Counting,
             "jbias.evals.plain:make",
-            PageEntry("accuracy", "Accuracy"),
+            PageEntry(
+                "accuracy",
+                "Accuracy",
+                blocks="jbias.report.pages.networks.accuracy_sections:accuracy_by_set",
+            ),
         ),
         "shape_bias": Row(
             counting.Counting,
             "jbias.measures.cue_conflict:make",
-            PageEntry("shape_bias", "Shape or texture"),
+            PageEntry(
+                "shape_bias",
+                "Shape or texture",
+                blocks="jbias.report.pages.networks.shape_sections:shape_bias",
+            ),
             headlines=("shape_bias", "accuracy_shape", "accuracy_texture"),
         ),
         "configural": Row(
@@ -196,25 +215,41 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "cue_decomposition": Row(
             shown.Stimuli,
             "jbias.stimuli.edge_diffusion:make",
-            PageEntry("cue_decomposition", "Edges or texture"),
+            PageEntry(
+                "cue_decomposition",
+                "Edges or texture",
+                blocks="jbias.report.pages.networks.shape_sections:edges_or_texture",
+            ),
             headlines=("cue_robustness", "accuracy"),
         ),
         "odd_one_out": Row(
             inside.Inside,
             "jbias.evals.activations.odd_one_out:measure",
-            PageEntry("odd_one_out", "Odd one out by layer"),
+            PageEntry(
+                "odd_one_out",
+                "Odd one out by layer",
+                blocks="jbias.report.pages.networks.shape_sections:odd_one_out",
+            ),
             headlines=("odd_one_out",),
         ),
         "human": Row(
             counting.Counting,
             "jbias.measures.human:make",
-            PageEntry("people", "Like people"),
+            PageEntry(
+                "people",
+                "Like people",
+                blocks="jbias.report.pages.networks.shape_sections:people",
+            ),
             headlines=("ood_accuracy", "error_consistency", "human_error_consistency"),
         ),
         "spectral": Row(
             shown.Stimuli,
             "jbias.stimuli.frequency_filters:make",
-            PageEntry("spectral", "Low and high frequencies"),
+            PageEntry(
+                "spectral",
+                "Low and high frequencies",
+                blocks="jbias.report.pages.networks.frequency_sections:frequencies",
+            ),
             headlines=("low_freq_bias", "high_freq_bias"),
         ),
         "suppression": Row(
@@ -224,6 +259,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
             PageEntry(
                 "suppression",
                 "Without shape, texture or colour",
+                blocks="jbias.report.pages.networks.shape_sections:suppressed_cues",
                 may_be_missing=True,
             ),
             summarize=_by_condition,
@@ -231,7 +267,11 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "critical_band": Row(
             shown.Stimuli,
             "jbias.stimuli.octave_noise:make",
-            PageEntry("critical_band", "Critical band"),
+            PageEntry(
+                "critical_band",
+                "Critical band",
+                blocks="jbias.report.pages.networks.frequency_sections:noise_band",
+            ),
             headlines=tuple(
                 f"critical_band_{variant}{metric}"
                 for metric in critical_band.METRICS
@@ -241,7 +281,11 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "corruptions": Row(
             shown.Stimuli,
             "jbias.stimuli.corrupted_images:make",
-            PageEntry("corruptions", "Corruptions"),
+            PageEntry(
+                "corruptions",
+                "Corruptions",
+                blocks="jbias.report.pages.networks.robustness_sections:corruptions",
+            ),
         ),
         "pgd": Row(
             shown.Stimuli,
@@ -258,26 +302,42 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
         "calibration": Row(
             counting.Counting,
             "jbias.measures.calibration:make",
-            PageEntry("calibration", "Calibration"),
+            PageEntry(
+                "calibration",
+                "Calibration",
+                blocks="jbias.report.pages.networks.accuracy_sections:calibration_errors",
+            ),
             headlines=("ece", "nll"),
             needs_probabilities=True,
         ),
         "classes": Row(
             counting.Counting,
             "jbias.measures.accuracy:make_by_class",
-            PageEntry("classes", "Classes"),
+            PageEntry(
+                "classes",
+                "Classes",
+                blocks="jbias.report.pages.networks.accuracy_sections:accuracy_by_class",
+            ),
             summarize=_lowest_class,
         ),
         "decoding": Row(
             inside.Inside,
             "jbias.evals.activations.linear_decoding:measure",
-            PageEntry("decoding", "Shape and texture by layer"),
+            PageEntry(
+                "decoding",
+                "Shape and texture by layer",
+                blocks="jbias.report.pages.networks.shape_sections:decoded_cues",
+            ),
             summarize=_best_sites,
         ),
         "receptive_field": Row(
             inside.Inside,
             "jbias.evals.activations.receptive_field:measure",
-            PageEntry("receptive_field", "Effective receptive fields"),
+            PageEntry(
+                "receptive_field",
+                "Effective receptive fields",
+                blocks="jbias.report.pages.networks.receptive_field_section:receptive_fields",
+            ),
             summarize=_widest_field,
         ),
         "mixing": Row(shown.Stimuli, "jbias.stimuli.mixed_images:make"),

@@ -10,6 +10,7 @@ from jbias.evals import registry
 from jbias.measures.decisions import Number
 from jbias.report import document, measured, network_records
 from jbias.report.pages.networks import network_blocks, network_sections
+from tests import cases
 from tests.report import distorted, test_shape_sections
 
 Measurement = network_records.Measurement
@@ -63,11 +64,30 @@ def test_the_table_of_an_entry_has_a_row_per_rule():
     )
 
 
-def test_an_entry_without_columns_needs_a_function():
-    entry = registry.PageEntry("own", "Own")
+def test_an_entry_names_the_function_of_a_section():
+    entry = registry.PageEntry("own", "Own", blocks=f"{__name__}:own_blocks")
+    probes = {"plain": registry.PROBES["plain"]._replace(page=entry)}
+    maker = network_sections.sections(probes)[2]
+    assert (maker.id, maker.title, maker.make) == ("own", "Own", own_blocks)
+
+
+def own_blocks(page):
+    yield document.Text(f"{len(page.networks)} networks")
+
+
+@cases.each(
+    "fields",
+    [
+        {},
+        {"caption": "Own."},
+        {"caption": "Own.", "columns": "ece", "blocks": f"{__name__}:own_blocks"},
+    ],
+)
+def test_an_entry_has_either_columns_or_a_function(fields):
+    entry = registry.PageEntry("own", "Own", **fields)
     probes = {"plain": registry.PROBES["plain"]._replace(page=entry)}
     with pytest.raises(
-        AssertionError, match="own: the entry needs a caption and columns"
+        AssertionError, match="own: the entry .* needs either a caption and columns"
     ):
         network_sections.sections(probes)
 

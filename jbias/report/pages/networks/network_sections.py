@@ -1,13 +1,13 @@
 """The list of the sections of the page of measured networks, and the table of main numbers.
 
-The sections are in `accuracy_sections`, `shape_sections`, `frequency_sections`,
-`robustness_sections`, `receptive_field_section` and `provenance_section`, shared helpers in
-`network_blocks`.
+`jbias.evals.registry` has the sections of measures: a caption and columns, or the name of a
+function in a file beside this one. Shared helpers are in `network_blocks`.
 """
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import pkgutil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,12 +15,8 @@ import pandas as pd
 from jbias.evals import registry
 from jbias.report import document, network_frame, network_records, tables
 from jbias.report.pages.networks import (
-    accuracy_sections,
-    frequency_sections,
     network_blocks,
     provenance_section,
-    receptive_field_section,
-    robustness_sections,
     shape_sections,
 )
 
@@ -88,27 +84,6 @@ def _caveats(page: NetworksPage) -> Blocks:
     yield from ()
 
 
-# Functions that make the blocks of a section, by the name of its `registry.PageEntry`; `_table`
-# makes the sections of entries with columns.
-_BLOCKS: Mapping[str, Callable[[NetworksPage], Blocks]] = {
-    "accuracy": accuracy_sections.accuracy_by_set,
-    "shape_bias": shape_sections.shape_bias,
-    "configural": shape_sections.order_of_parts,
-    "cue_decomposition": shape_sections.edges_or_texture,
-    "odd_one_out": shape_sections.odd_one_out,
-    "people": shape_sections.people,
-    "spectral": frequency_sections.frequencies,
-    "suppression": shape_sections.suppressed_cues,
-    "critical_band": frequency_sections.noise_band,
-    "corruptions": robustness_sections.corruptions,
-    "attacks": robustness_sections.attacks,
-    "calibration": accuracy_sections.calibration_errors,
-    "classes": accuracy_sections.accuracy_by_class,
-    "decoding": shape_sections.decoded_cues,
-    "receptive_field": receptive_field_section.receptive_fields,
-}
-
-
 def _table(
     page: NetworksPage, *, entry: registry.PageEntry, probes: Sequence[str]
 ) -> Blocks:
@@ -138,19 +113,19 @@ def _table(
 
 def sections(probes: Mapping[str, registry.Row]) -> tuple[document.SectionMaker, ...]:
     """Return the sections of the page, in its order; probes: the table of measures."""
-    entries = registry.page_entries(probes)
-    without_columns = {entry.name for entry in entries if not entry.columns}
-    assert without_columns <= _BLOCKS.keys(), (
-        f"{', '.join(without_columns - _BLOCKS.keys())}: the entry needs a caption and columns "
-        "in jbias.evals.registry, or a function in _BLOCKS"
-    )
     makers = [
         document.SectionMaker("overview", "In short", _overview),
         document.SectionMaker("caveats", "What to keep in mind", _caveats),
     ]
-    for entry, names in entries.items():
-        table = functools.partial(_table, entry=entry, probes=names)
-        make = table if entry.columns else _BLOCKS[entry.name]
+    for entry, names in registry.page_entries(probes).items():
+        assert bool(entry.columns) != bool(entry.blocks), (
+            f"{entry.name}: the entry in jbias.evals.registry needs either a caption and columns, "
+            "or blocks"
+        )
+        if entry.blocks:
+            make = pkgutil.resolve_name(entry.blocks)
+        else:
+            make = functools.partial(_table, entry=entry, probes=names)
         makers.append(document.SectionMaker(entry.name, entry.title, make))
     make = provenance_section.how_measured
     return *makers, document.SectionMaker("made", "How it was measured", make)
