@@ -37,6 +37,7 @@ ABOUT = {
     "training": "what a run is made of",
     "report": "tables, figures, pages",
     "evals": "networks on suites",
+    "answers": "published decisions",
     "measures": "decisions to numbers",
     "stimuli": "images to conditions",
     "torch": "networks of PyTorch",

@@ -1,0 +1,11 @@
+"""Tables of decisions that others published, read and scored without images.
+
+observers.py   Observer: the decisions of one model or person on one set; Panel: of several
+columns.py     the columns of a table, recognised by their names
+stimulus_names.py
+               the set that images are of, and their correct classes, from their names
+parsing.py     raw responses such as "D. bird" -> a class, or no answer
+tables.py      files -> observers
+
+Nothing here imports JAX.
+"""
