@@ -23,8 +23,8 @@ FLOORS = (
     ("algos", "runs", "measures"),
     ("answers",),
     ("build", "launch", "stimuli"),
-    ("configs",),
     ("evals",),
+    ("configs",),
     ("training", "report", "torch"),
     (
         "train",

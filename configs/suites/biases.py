@@ -64,6 +64,8 @@ import ml_collections
 from jbias import data, errors
 from jbias.configs import datasets, suites
 from jbias.data import corruptions
+from jbias.evals import registry
+from jbias.measures import counting
 
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 # Name in records: split. `stylized` has 16 classes, unlike Stylized-ImageNet.
@@ -225,7 +227,10 @@ def _on_whole_sets(arg, sets: tuple[str, ...], **options) -> dict[str, Any]:
 
 
 def _measures_of_clean(arg, size: int, clean: tuple[str, ...]) -> dict[str, dict]:
-    """Return the measures of sets of labelled images; most of them change the images."""
+    """Return the measures of sets of labelled images; most of them change the images.
+
+    Those with default options are the rows of registry.PROBES with `in_default_suite`.
+    """
     few = dict(sets=clean, images=arg.images)
     few_attacked = dict(few, images=arg.attacked or arg.images)
     imagenet_c = dict(few, probe="corruptions", names="imagenet_c")
@@ -233,12 +238,14 @@ def _measures_of_clean(arg, size: int, clean: tuple[str, ...]) -> dict[str, dict
         # Settings of corruptions are published for three sizes; take the nearest.
         distance = lambda side: abs(math.log(side / size))
         imagenet_c["table"] = min(corruptions.SIDES, key=distance)
-    measures = dict(
-        calibration=_on_whole_sets(arg, clean, probe="calibration"),
-        classes=_on_whole_sets(arg, clean, probe="classes"),
+    measures = {}
+    for name, row in registry.PROBES.items():
+        if row.in_default_suite and row.kind is counting.Counting:
+            measures[name] = _on_whole_sets(arg, clean, probe=name)
+        elif row.in_default_suite:
+            measures[name] = dict(few, probe=name)
+    measures.update(
         receptive_field=dict(sets=clean, images=arg.images or 64),
-        spectral=dict(few, probe="spectral"),
-        critical_band=dict(few, probe="critical_band"),
         imagenet_c=imagenet_c,
         imagenet_c_bar=dict(few, probe="corruptions", names="imagenet_c_bar"),
         pgd=dict(few_attacked, probe="pgd"),

@@ -54,6 +54,10 @@ class Row(NamedTuple):
     needs_probabilities: for counting.Counting, whether decided classes are not enough; the value
       of `graded` of the measure that the maker returns.
     page: the entry on the page of measured networks; None: the page does not show it.
+    in_default_suite: whether the suite of biases (configs/suites/biases.py), which `jbias measure`
+      runs, has the measure with its default options on the sets of labelled images: on whole sets
+      for counting.Counting, otherwise on the number of images that the suite's argument `images`
+      gives. Measures with other sets or options are written in the suite.
     headlines: the metrics in the summary; (): all.
     summarize: numbers -> the summary, instead of `headlines`.
     """
@@ -64,6 +68,7 @@ class Row(NamedTuple):
     headlines: tuple[str, ...] = ()
     summarize: Callable[[Sequence[Number]], str] | None = None
     needs_probabilities: bool = False
+    in_default_suite: bool = False
 
     @property
     def needs_classes_only(self) -> bool:
@@ -251,6 +256,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
                 blocks="jbias.report.pages.networks.frequency_sections:frequencies",
             ),
             headlines=("low_freq_bias", "high_freq_bias"),
+            in_default_suite=True,
         ),
         "suppression": Row(
             shown.Stimuli,
@@ -277,6 +283,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
                 for metric in critical_band.METRICS
                 for variant in ("", "original_")
             ),
+            in_default_suite=True,
         ),
         "corruptions": Row(
             shown.Stimuli,
@@ -309,6 +316,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
             ),
             headlines=("ece", "nll"),
             needs_probabilities=True,
+            in_default_suite=True,
         ),
         "classes": Row(
             counting.Counting,
@@ -319,6 +327,7 @@ PROBES: Mapping[str, Row] = types.MappingProxyType(
                 blocks="jbias.report.pages.networks.accuracy_sections:accuracy_by_class",
             ),
             summarize=_lowest_class,
+            in_default_suite=True,
         ),
         "decoding": Row(
             inside.Inside,
