@@ -1,19 +1,37 @@
 """Write the generated lists again: `python -m tests.lists [NAME ...]`, by default all of them.
 
-    api       docs/api.md: the public names, with the first lines of their docstrings
-    contents  tests/contents.json: names and options of algorithms, networks, data sets and flags
-    data      the lines of docs/data.md that describe the data sets
-    presets   tests/oracles/presets.json: the names of the presets' runs
+    algorithms  a paragraph of docs/algorithms.md for each algorithm that a preset trains
+    api         docs/api.md: the public names, with the first lines of their docstrings
+    contents    tests/contents.json: names and options of algorithms, networks, data sets and flags
+    data        the lines of docs/data.md that describe the data sets
+    presets     tests/oracles/presets.json: the names of the presets' runs
 
 Each list is a test's expectation. A name that is gone, or a preset whose run has another name
 than before, is a change that users notice: the command names it, and CHANGELOG.md explains it.
+The command also names the new paragraphs on algorithms, whose words their authors may change.
 """
 
 import json
 import sys
 from collections.abc import Callable, Mapping
 
-from tests import test_api, test_contents, test_data_page, test_presets
+from tests import (
+    test_algorithms_page,
+    test_api,
+    test_contents,
+    test_data_page,
+    test_presets,
+)
+
+
+def write_algorithms() -> list[str]:
+    """Write the missing paragraphs of docs/algorithms.md; return the new ones."""
+    path = test_algorithms_page.PAGE
+    old_text = path.read_text(encoding="utf-8")
+    text = test_algorithms_page.with_paragraphs(old_text)
+    path.write_text(text, encoding="utf-8")
+    paragraphs = set(old_text.split("\n\n"))
+    return [f"new: {new}" for new in text.split("\n\n") if new not in paragraphs]
 
 
 def write_api() -> list[str]:
@@ -62,6 +80,7 @@ def write_presets() -> list[str]:
 
 
 LISTS: Mapping[str, Callable[[], list[str]]] = {
+    "algorithms": write_algorithms,
     "api": write_api,
     "contents": write_contents,
     "data": write_data,

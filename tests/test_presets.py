@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import ml_collections
 import pytest
 
 from jbias import config as jc
@@ -14,13 +15,18 @@ KNOWN = ROOT / "tests/oracles/presets.json"
 NEEDED = {"colored_mnist": "root=DIR"}
 
 
+def load(name: str, *, flag: str = "config") -> ml_collections.ConfigDict:
+    """Return a preset's config with default arguments; flag: "config" or "suite"."""
+    text = f"{jc.PRESET_PREFIX}{name}:{NEEDED.get(name, '')}"
+    return jc.load(text, flag=flag)
+
+
 def identities() -> dict[str, str]:
     """Return the names of the presets' runs, and the hashes of suites, by preset."""
     identity_by_preset = {}
     for flag in ("config", "suite"):
         for name in jc.preset_names(flag):
-            text = f"{jc.PRESET_PREFIX}{name}:{NEEDED.get(name, '')}"
-            config = jc.load(text, flag=flag)
+            config = load(name, flag=flag)
             identify = jc.run_name if flag == "config" else jc.digest
             identity_by_preset[name] = identify(jc.to_dict(config))
     return identity_by_preset
