@@ -58,6 +58,10 @@ def test_a_reader_is_a_function_of_the_files(add_set, tmp_path, image):
     assert source.files == ("barn_1.png", "barn_2.png", "tawny_1.png")
     assert source.columns["label"].tolist() == [0, 0, 1]
     assert source.image(0).shape == (8, 8, 3)
+    with pytest.raises(
+        base.Missing, match="must have images, got none; expected: 3 kinds"
+    ):
+        data.load("owls", "night", **options | {"ending": ".bmp"})
     with pytest.raises(ValueError, match="got 'endng'; did you mean 'ending'"):
         data.load("owls", "night", root=str(tmp_path), endng=".png")
 

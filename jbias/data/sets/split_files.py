@@ -9,8 +9,8 @@
 A split is all images of such a folder or of such shards, or a part of every class:
 "train[:90%]" and "train[90%:]" are disjoint and together "train". Whether an image is in a part
 depends only on its name. Every data set in files is built here: `find` lists the image files of
-a whole split, `build` makes the source of a part of them; `build_arrays` makes the source of a
-part of the images in an array.
+a whole split, `build` makes the source of a part of them; `build_labelled` does both for images
+whose classes a reader names; `build_arrays` makes the source of a part of the images in an array.
 """
 
 import contextlib
@@ -39,7 +39,8 @@ class SplitFiles:
     """The files of a split or of a part of it, below a root folder, and their preprocessing.
 
     A reader, read(files, *, option=...), returns the source: for class folders or shards
-    `files.build(files.find())`, for arrays `files.build_arrays(images, ...)`.
+    `files.build(files.find())`, for other folders `files.build_labelled(folder, {name: class})`,
+    for arrays `files.build_arrays(images, ...)`.
     """
 
     name: str  # Name of the data set; for a user's own images, name of their folder.
@@ -149,6 +150,47 @@ class SplitFiles:
         names = class_names(self.where, images, path)
         _check_space(self.where, names, space)
         return self.build(images._replace(classes=names), space=space, **fields)
+
+    def build_labelled(
+        self,
+        folder: str,
+        class_by_name: Mapping[str, str],
+        *,
+        extra: Columns = MappingProxyType({}),
+        **fields: Any,
+    ) -> base.Source:
+        """Return the source of the part, from the class of each image file of the whole split.
+
+        Classes are sorted by name, images by class, then by name, as in class folders.
+        class_by_name: {path of a file below `folder`, with slashes: name of its class}. extra:
+        further columns, in the order of `class_by_name`. fields: see `build`. base.Missing
+        without images; ValueError for a file that is not below `folder`, for a name that
+        listing.check_names refuses, and if a class has no image in the part.
+        """
+        where = self.where
+        if not class_by_name:
+            raise base.Missing(f"{where}: {folder!r} must have images, got none")
+        errors.refuse_some(
+            [
+                name
+                for name in class_by_name
+                if not listing.is_below(folder, name)
+                or not os.path.isfile(os.path.join(folder, name))
+            ],
+            f"{where}: every image must be a file below {folder!r}",
+            which="are not",
+            remedy="add or leave out what is missing",
+        )
+        names = listing.check_names(where, [*class_by_name])
+        classes = sorted(set(class_by_name.values()))
+        label_by_class = {name: label for label, name in enumerate(classes)}
+        labels = [label_by_class[name] for name in class_by_name.values()]
+        images = listing.in_folder(
+            folder, [*class_by_name], labels=labels, classes=classes
+        )
+        order = np.lexsort((names, labels))
+        columns = {name: column[order] for name, column in extra.items()}
+        return self.build(images.take(order), extra=columns, **fields)
 
     def build_arrays(
         self,
