@@ -238,14 +238,16 @@ def _measures_of_clean(arg, size: int, clean: tuple[str, ...]) -> dict[str, dict
         # Settings of corruptions are published for three sizes; take the nearest.
         distance = lambda side: abs(math.log(side / size))
         imagenet_c["table"] = min(corruptions.SIDES, key=distance)
-    measures = {}
+    on_whole_sets, on_few = {}, {}
     for name, row in registry.PROBES.items():
         if row.in_default_suite and row.kind is counting.Counting:
-            measures[name] = _on_whole_sets(arg, clean, probe=name)
+            on_whole_sets[name] = _on_whole_sets(arg, clean, probe=name)
         elif row.in_default_suite:
-            measures[name] = dict(few, probe=name)
+            on_few[name] = dict(few, probe=name)
+    fields = dict(sets=clean, images=arg.images or 64)
+    measures = dict(on_whole_sets, receptive_field=fields)
     measures.update(
-        receptive_field=dict(sets=clean, images=arg.images or 64),
+        on_few,
         imagenet_c=imagenet_c,
         imagenet_c_bar=dict(few, probe="corruptions", names="imagenet_c_bar"),
         pgd=dict(few_attacked, probe="pgd"),
