@@ -11,6 +11,7 @@ MAX_PIXELS = 178_956_970  # Of an image; Pillow's own limit.
 # MAX_GROWTH times as large; dSprites grows 115 times.
 MAX_GROWTH_BYTES = 2**34
 MAX_GROWTH = 200
+MAX_TABLE_BYTES = 2**28  # Of a table of decisions: some four million rows.
 _FREE_BYTES = 2**27  # Growth that is always allowed.
 DOCS = "limits of docs/data.md"
 

@@ -1,0 +1,156 @@
+"""The columns of a table of decisions, recognised by their names.
+
+The names are compared without regard to case, spaces at their ends and "_", "-" or " "
+between words. Other columns of a table are ignored.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from jbias import errors
+
+# Accepted names by role; the first is model-vs-human's, if that format has the role.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "image": (
+        "imagename",
+        "image",
+        "image_name",
+        "image_id",
+        "image_file",
+        "img",
+        "filename",
+        "file_name",
+        "file",
+        "stimulus",
+    ),
+    "decision": (
+        "object_response",
+        "pred_label",
+        "prediction",
+        "predicted",
+        "predicted_label",
+        "predicted_class",
+        "pred_class",
+        "pred",
+        "decision",
+    ),
+    "raw": (
+        "response",
+        "raw_response",
+        "answer",
+        "output",
+        "text",
+        "raw",
+        "caption",
+        "completion",
+    ),
+    "observer": ("subj", "subject", "observer", "model", "model_name", "network"),
+    "dataset": ("set", "dataset"),
+    "label": ("category", "label", "true_label", "truth", "target", "ground_truth"),
+    "condition": ("condition",),
+}
+# The key of each role in --columns=KEY=NAME.
+KEYS: Mapping[str, str] = {
+    "image": "image",
+    "decision": "response",
+    "raw": "raw",
+    "observer": "network",
+    "dataset": "set",
+    "label": "label",
+    "condition": "condition",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """The column for each role, by its name in the header; "" for a role without a column.
+
+    A table has a column `decision` or a column `raw`, or both. Without `decision`, the values
+    of `raw` may be class names, or the words of a model.
+    """
+
+    image: str
+    decision: str
+    raw: str
+    observer: str
+    dataset: str
+    label: str
+    condition: str
+
+
+def parse(text: str) -> dict[str, str]:
+    """Return the names of columns by key, from the value of --columns.
+
+    text: such as "response=predicted,image=path"; {} for "". ValueError for a key that is not
+    among the values of KEYS, and for a pair without a name.
+    """
+    columns = {}
+    for pair in filter(None, text.split(",")):
+        key, equals, name = pair.partition("=")
+        errors.check_known("--columns", key, KEYS.values())
+        if not equals or not name:
+            raise ValueError(f"--columns: must be {key}=NAME, got {pair!r}; name it")
+        columns[key] = name
+    return columns
+
+
+def recognise(where: str, header: Sequence[str], columns: Mapping[str, str]) -> Roles:
+    """Return the column of each role.
+
+    where: start of error messages, such as "file.csv:1". header: the names of all columns.
+    columns: result of `parse`; these names are used as they are. ValueError if a column is
+    named twice, a named column is missing, several columns may have one role, or there is no
+    column of images or of decisions.
+    """
+    repeated = [name for name in header if header.count(name) > 1]
+    if repeated:
+        raise ValueError(
+            f"{where}: must name every column once, got {repeated[0]!r} twice; "
+            "remove one of the two"
+        )
+    _refuse_lacking(where, [x for x in columns.values() if x not in header], header)
+    free = [name for name in header if name not in columns.values()]
+    role_columns = {
+        role: columns.get(key) or _only_candidate(where, role, free)
+        for role, key in KEYS.items()
+    }
+    roles = Roles(**role_columns)
+    lacking = [] if roles.decision or roles.raw else [NAMES["decision"][0]]
+    lacking += [] if roles.image else [NAMES["image"][0]]
+    _refuse_lacking(where, lacking, header)
+    return roles
+
+
+def _refuse_lacking(where: str, lacking: Sequence[str], header: Sequence[str]) -> None:
+    """Raise ValueError if there are lacking columns; header: the names of all columns."""
+    if lacking:
+        shown = ", ".join(name for name in header if name)
+        raise ValueError(
+            f"{where}: must have the column(s) {', '.join(lacking)}, got "
+            f"{_printable(shown) or 'none'}; name yours: "
+            "--columns=response=YOURS,image=YOURS"
+        )
+
+
+def _only_candidate(where: str, role: str, header: Sequence[str]) -> str:
+    """Return the only column whose name fits a role, or ""; ValueError if several fit."""
+    names = {_plain(name) for name in NAMES[role]}
+    candidates = [name for name in header if _plain(name) in names]
+    if len(candidates) > 1:
+        shown = " and ".join(repr(name) for name in candidates)
+        raise ValueError(
+            f"{where}: must have one column for the {role}, got {shown}; choose by "
+            f"--columns={KEYS[role]}={candidates[0]}"
+        )
+    return candidates[0] if candidates else ""
+
+
+def _plain(name: str) -> str:
+    """Return a column's name in lower case, without spaces, "_" and "-"."""
+    return "".join(letter for letter in name.casefold() if letter not in " _-\t")
+
+
+def _printable(text: str) -> str:
+    """Return a text for a message: at most 300 letters, with "?" for control letters."""
+    cut = text if len(text) <= 300 else f"{text[:300]} ..."
+    return "".join(letter if letter.isprintable() else "?" for letter in cut)

@@ -1,0 +1,321 @@
+"""Parser of a model's own words: a response such as "D. bird" -> a class, or no answer.
+
+A response to a question with options ("A. airplane B. bear ...") or to an open question ("Which
+object is it?") is read by these rules; the first that applies decides:
+
+1. An empty response, or a no-answer word such as "None" or "BLOCKED", is no answer.
+2. A letter alone, such as "D", "d", "(D)" or "D.", is its option.
+3. A response that begins with an option, a letter and the name of its class ("D. bird", "Answer:
+   D. bird"), is this option, whatever explanation follows. If a list of further options follows
+   in order ("A: airplane. B: bear. C: ..."), the first is still the answer, and `Parsed.rule` is
+   "first of a list".
+4. A response that begins with a letter ("D. The image shows ...") is this option.
+5. A conclusion ("The answer is D.", "Therefore, the correct option is G. car.") is its option.
+6. A response that begins as a refusal ("I'm sorry, I cannot ...", "As an AI ...") is no answer.
+7. Otherwise the response is the only class that its words and its letters at the beginnings of
+   sentences name; "not a bird" does not name a bird.
+
+A letter and a class that differ are no answer, as are several classes where one is asked for.
+The article in "A bird on a wire" is no letter. Synonyms ("airliner", "kitten") and plurals are
+not mapped to classes: only the names that were offered are read, in any case. A word that
+contains a class ("carpet", "bird-like", "bird's-eye view") does not name it.
+
+The version changes whenever a response may be read in another way.
+"""
+
+import functools
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jbias.data import class_maps
+from jbias.measures import human_answers
+
+VERSION = "1"
+CLASSES16 = tuple(class_maps.geirhos16())
+_NO_ANSWER_WORDS = frozenset(
+    (
+        "",
+        human_answers.NONE,
+        "n/a",
+        "n.a.",
+        "nan",
+        "none",
+        "null",
+        "nil",
+        "-",
+        "--",
+        "?",
+        "no answer",
+        "no_answer",
+        "no response",
+        "no_response",
+        "unanswered",
+        "unparsable",
+        "unparseable",
+        "unparsed",
+        "unknown",
+        "invalid",
+    )
+)
+_REFUSED_WORDS = frozenset(("refused", "refusal", "blocked"))
+
+
+class Parsed(NamedTuple):
+    """The class that a response names, or the reason why it names none."""
+
+    decision: str  # Name of the class; "" for no answer.
+    # "" for a decision; else "empty", "refusal", "no option", "several options" or
+    # "letter and class differ".
+    reason: str
+    # How the decision was reached: "letter", "class", "letter and class", "first of a list" or
+    # "conclusion"; "" for no answer.
+    rule: str = ""
+
+
+def is_no_answer(text: str) -> bool:
+    """Return True for a text that stands for no answer in a table, such as "na" or "None"."""
+    return _plain_words(text) in _NO_ANSWER_WORDS | _REFUSED_WORDS
+
+
+def _plain_words(text: str) -> str:
+    """Return a text in lower case, without spaces, brackets and quotes around it."""
+    return text.strip(" \t\r\n<>[]()'\"").casefold()
+
+
+def letter_options(classes: Sequence[str]) -> dict[str, str]:
+    """Return the classes by letter, "A" for the first in alphabetical order; {} beyond 26."""
+    if len(classes) > 26:
+        return {}
+    return {chr(ord("A") + i): name for i, name in enumerate(sorted(classes))}
+
+
+def parse(
+    response: str,
+    options: Mapping[str, str] | None = None,
+    classes: Sequence[str] = CLASSES16,
+) -> Parsed:
+    """Return the class that a response names; see the module for the rules.
+
+    response: the model's own words. options: class by capital letter; default: the classes in
+    alphabetical order, A to P for the 16 classes. {}: the question had no letters.
+    """
+    if options is None:
+        options = letter_options(classes)
+    return _grammar(tuple(options.items()), tuple(classes)).parse(response)
+
+
+@functools.lru_cache(64)
+def _grammar(
+    options: tuple[tuple[str, str], ...], classes: tuple[str, ...]
+) -> "_Grammar":
+    """Return the `_Grammar` of these options and classes."""
+    return _Grammar(dict(options), classes)
+
+
+_REFUSAL = re.compile(
+    r"\W*(?:i(?:['’]| a)m (?:(?:very|so|really) )?(?:sorry|unable|afraid|not able)"
+    r"|sorry\b|(?:i )?apologi[sz]e|my apologies|unfortunately,? i\b|as an? (?:large )?"
+    r"(?:ai|artificial intelligence|language model)\b"
+    r"|i (?:can ?not|can['’]?t|could not|couldn['’]?t|am not able to|won['’]?t|do not|don['’]?t)\b"
+    r"|(?:there is|there['’]s) no image|no image\b|unable to\b)",
+    re.IGNORECASE,
+)
+# Words before an answer; the last such place of a response counts.
+_CONCLUSION = re.compile(
+    r"\b(?:answer|option|choice|category|class)\b[^.:\n]{0,60}?(?:\bis\b|\bbe\b|:)+",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(
+    r"\b(?:not|no|isn['’]t|never|without|neither|nor)(?: an?| the| any)?\s*$",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z])|\n")
+# Fewest options of a list that a response goes through in order.
+_LIST = 4
+
+
+class _Mention(NamedTuple):
+    """A place of a response that names an option."""
+
+    letter: str  # Capital; "" if only the class is named.
+    name: str  # Class, as it is spelled in the set; "" if only the letter is named.
+
+
+class _Grammar:
+    """The rules for one set of options and classes.
+
+    options: class by capital letter, {} for none.
+    """
+
+    def __init__(self, options: Mapping[str, str], classes: Sequence[str]):
+        self.options = options
+        self.by_name = {_plain(name): name for name in classes}
+        names = "|".join(
+            re.escape(name).replace(r"\ ", r"[ _]")
+            for name in sorted(self.by_name, key=len, reverse=True)
+        )
+        letters = f"[{re.escape(''.join(options))}]" if options else "(?!)"
+        name = rf"(?<![\w-])(?i:(?P<name>{names}))(?![\w-]|['’]s[- ]eye\b)"
+        mark = r"[\s\"'*`(\[]*"
+        close = r"[\"'*`]*[.:,;)\]-][\"'*`]*"
+        article = r"(?i:an? |the )?"
+        # "D. bird", "(D) a bird", "D bird"; "A bird" and "I" have no letters.
+        pair = (
+            rf"(?<![\w'’])(?P<letter>{letters})"
+            rf"(?:{close}\s*{mark}{article}|(?<![AI])\s+){name}"
+        )
+        begin = r"(?i:(?:the )?(?:correct |best )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
+        self.letter_alone = re.compile(
+            rf"{mark}{begin}{mark}(?P<letter>(?i:{letters}))[\"'*`.:,;)\]\s]*"
+        )
+        self.name = re.compile(name)
+        self.pair = re.compile(pair)
+        self.first_pair = re.compile(
+            rf"{mark}{begin}{mark}{pair.replace(letters, f'(?i:{letters})')}"
+            if options
+            else "(?!)"
+        )
+        # A letter at the beginning of the response, a line, a sentence or a bracket.
+        self.first_letter = re.compile(
+            rf"{mark}{begin}{mark}(?P<letter>{letters}){close}"
+        )
+        self.sentence_letter = re.compile(
+            rf"(?:^|(?<=[\n(])|(?<=[.!?:]\s))\s*[\"'*`(\[]*(?P<letter>{letters})"
+            rf"(?:{close}|\s*$|(?=\s*\n))",
+            re.MULTILINE,
+        )
+        # "The answer is D", "... is option D, because".
+        self.told_letter = re.compile(
+            rf"{mark}(?i:option |letter )?{mark}(?P<letter>{letters})(?![\w'’])"
+        )
+        # InstructBLIP's line breaks are published as the letter "n" ("I. chairnI. chair").
+        self.lost_break = re.compile(
+            rf"(?<=[A-Za-z.:])n(?=The\b|{letters}(?:[.:)]|n{letters}|n?$))"
+        )
+
+    def parse(self, response: str) -> Parsed:
+        """Return the class that a response names."""
+        if is_no_answer(response):
+            is_refused = _plain_words(response) in _REFUSED_WORDS
+            return Parsed("", "refusal" if is_refused else "empty")
+        response = self.lost_break.sub("\n", response)
+        match = self.letter_alone.fullmatch(response)
+        if match:
+            return self._decide([_Mention(match["letter"].upper(), "")])
+        if self.first_pair.match(response):
+            return self._of_first_pair(response)
+        match = self.first_letter.match(response)
+        if match:
+            return self._of_first_letter(match["letter"], response)
+        conclusions = [*_CONCLUSION.finditer(response)]
+        if conclusions:
+            parsed = self._of_conclusion(response, conclusions[-1].end())
+            if parsed:
+                return parsed
+        if _REFUSAL.match(response):
+            return Parsed("", "refusal")
+        return self._decide(self._mentions(response))
+
+    def _of_first_pair(self, response: str) -> Parsed:
+        """Return the decision of a response that begins with a letter and a class."""
+        first = self.first_pair.match(response)
+        mention = self._mention(first)
+        pairs = [
+            mention,
+            *map(self._mention, self.pair.finditer(response, first.end())),
+        ]
+        if len({pair.letter for pair in pairs}) == 1:
+            return self._decide(pairs)
+        if not self._is_list(pairs):
+            return Parsed("", "several options")
+        return self._decide([mention])._replace(rule="first of a list")
+
+    def _is_list(self, pairs: Sequence[_Mention]) -> bool:
+        """Return True for options in the order of their letters, from any one on, in a circle."""
+        places = [[*self.options].index(pair.letter) for pair in pairs]
+        steps = [
+            (place - last) % len(self.options)
+            for last, place in itertools.pairwise(places)
+        ]
+        is_ordered = all(step in (1, 2) for step in steps)
+        is_right = all(self.options[pair.letter] == pair.name for pair in pairs)
+        return is_ordered and is_right and len({*places}) >= _LIST
+
+    def _of_first_letter(self, letter: str, response: str) -> Parsed:
+        """Return the decision of a response that begins with a letter, and then has sentences."""
+        letters = {x["letter"] for x in self.sentence_letter.finditer(response)}
+        if letters - {letter}:
+            return Parsed("", "several options")
+        names = {mention.name for mention in self._mentions(response)} - {""}
+        if names and self.options[letter] not in names:
+            return Parsed("", "letter and class differ")
+        return Parsed(self.options[letter], "", "letter")
+
+    def _of_conclusion(self, response: str, start: int) -> Parsed | None:
+        """Return the decision of the sentence that begins at `start`; None if it has no option."""
+        end = _SENTENCE_END.search(response, self._after_letter(response, start))
+        sentence = response[start : end.start() if end else len(response)]
+        mentions = self._mentions(sentence)
+        match = self.told_letter.match(sentence)
+        if match and not self._is_article(sentence, match):
+            mentions.append(_Mention(match["letter"], ""))
+        if not mentions:
+            return None
+        parsed = self._decide(mentions)
+        names = {mention.name for mention in mentions} - {""}
+        other_names = {x.name for x in self._mentions(response)} - {""}
+        is_letter = parsed.decision and not names
+        if is_letter and len(other_names) == 1 and other_names != {parsed.decision}:
+            return Parsed("", "letter and class differ")
+        return parsed._replace(rule="conclusion") if parsed.decision else parsed
+
+    def _after_letter(self, sentence: str, start: int) -> int:
+        """Return the end of a letter with its dot at `start`: that dot ends no sentence."""
+        match = self.told_letter.match(sentence, start)
+        return match.end() + 1 if match else start
+
+    def _is_article(self, sentence: str, match: re.Match) -> bool:
+        """Return True for the "A" of "A bird" and the "I" of "I think"."""
+        follows = sentence[match.end("letter") :]
+        return match["letter"] in "AI" and bool(re.match(r"\s+\w", follows))
+
+    def _mentions(self, response: str) -> list[_Mention]:
+        """Return the places that name an option: classes, letters with classes, letters."""
+        mentions, ends = [], set()
+        for match in self.pair.finditer(response):
+            mentions.append(self._mention(match))
+            ends.add(match.end())
+        for match in self.name.finditer(response):
+            is_denied = _NEGATION.search(response[: match.start()][-24:])
+            if match.end() not in ends and not is_denied:
+                mentions.append(_Mention("", self.by_name[_plain(match["name"])]))
+        for match in self.sentence_letter.finditer(response):
+            mentions.append(_Mention(match["letter"], ""))
+        return mentions
+
+    def _mention(self, match: re.Match) -> _Mention:
+        """Return the mention of a match of a letter with a class."""
+        return _Mention(match["letter"].upper(), self.by_name[_plain(match["name"])])
+
+    def _decide(self, mentions: Sequence[_Mention]) -> Parsed:
+        """Return the only class of all mentions, or the reason why there is none."""
+        by_letter = {self.options[x.letter] for x in mentions if x.letter}
+        by_name = {x.name for x in mentions if x.name}
+        named = by_letter | by_name
+        if not named:
+            return Parsed("", "no option")
+        if len(named) == 1:
+            rule = " and ".join(
+                ["letter"] * bool(by_letter) + ["class"] * bool(by_name)
+            )
+            return Parsed(named.pop(), "", rule)
+        if len(by_letter) == len(by_name) == 1:
+            return Parsed("", "letter and class differ")
+        return Parsed("", "several options")
+
+
+def _plain(name: str) -> str:
+    """Return a class name in lower case with spaces between its words."""
+    return name.casefold().replace("_", " ")

@@ -1,0 +1,67 @@
+"""The rows of CSV and Parquet files as texts, with the line that each row ends on."""
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+
+from jbias.data import base
+from jbias.untrusted import limits, opening
+
+
+def read(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield ("file:line", cells) of a table: first the header, then each row.
+
+    Cells are texts as in the file; empty lines are skipped. Lines of a Parquet file are counted
+    as in a CSV file of the table. ValueError for a file that is damaged, binary or larger than
+    limits.MAX_TABLE_BYTES, and for a row with more or fewer cells than the header.
+    """
+    size = os.path.getsize(opening.require_regular(path))
+    if size > limits.MAX_TABLE_BYTES:
+        raise ValueError(
+            f"{path}: must have at most {limits.MAX_TABLE_BYTES:,} bytes ({limits.DOCS}), "
+            f"got {size:,}; split it, or leave out columns that are not decisions"
+        )
+    is_parquet = path.lower().endswith(".parquet")
+    file = _open_parquet(path) if is_parquet else opening.open_text(path, newline="")
+    with file:
+        table = csv.reader(file, strict=True)
+        width = 0
+        try:
+            for cells in table:
+                where = f"{path}:{table.line_num}"
+                if any("\0" in cell for cell in cells):
+                    raise csv.Error("zero bytes")
+                if not cells:
+                    continue
+                if width and len(cells) != width:
+                    raise ValueError(
+                        f"{where}: must have {width} cells as the header; the file is "
+                        "damaged or cut off"
+                    )
+                width = len(cells)
+                yield where, cells
+        except (UnicodeDecodeError, csv.Error) as error:
+            reason = base.one_line(error)
+            if "unexpected end of data" in reason:
+                reason += "; the file is damaged or cut off"
+            raise ValueError(f"{path}: must be CSV in UTF-8 ({reason})") from None
+
+
+def _open_parquet(path: str) -> io.StringIO:
+    """Return a Parquet file as CSV; ValueError for a damaged file or one too large unpacked."""
+    import pandas as pd
+    import pyarrow.parquet
+
+    try:
+        metadata = pyarrow.parquet.read_metadata(path)
+        unpacked = sum(
+            metadata.row_group(i).total_byte_size
+            for i in range(metadata.num_row_groups)
+        )
+        limits.check_growth(os.path.getsize(path), unpacked)
+        return io.StringIO(pd.read_parquet(path).to_csv(index=False))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{path}: must be a Parquet file ({base.one_line(error)})"
+        ) from None

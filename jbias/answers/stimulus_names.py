@@ -1,0 +1,225 @@
+"""The set that images are of, and their correct classes, from the images' names.
+
+- Cue conflicts carry both classes: "airplane1-bicycle2", "airplane/airplane1-bicycle2.png",
+  "0001_s5n_dnn_0_airplane_00_airplane1-bicycle2.png".
+- model-vs-human's other sets have names with the correct class, and often a column `category`;
+  the set is the beginning of the file's name, "contrast_subject-01_session_1.csv".
+- Other sets need a column with the correct class of each image.
+"""
+
+import dataclasses
+import os
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from jbias import errors
+from jbias.data import class_maps
+from jbias.data.forms import listing
+from jbias.data.sets import geirhos
+from jbias.measures import human_answers
+
+CUE_CONFLICT = "cue-conflict"
+OWN = "images"  # The set of a table that names no set.
+CLASSES16 = geirhos.CLASSES
+PUBLISHED_SETS = (*geirhos.STIMULI, *geirhos.CONDITIONS)
+# <number>_<experiment>_<who>_<condition>_<class>_<number>_<stimulus>.
+_TRIAL = re.compile(r"\d+_([^_]+)_(?:dnn|s\d+)_([^_]+)_([a-z]+)_\d+_(.+)")
+_CONFLICT = re.compile(rf"({'|'.join(CLASSES16)})\d+-({'|'.join(CLASSES16)})\d+")
+_FORMS = (
+    f"names of the set {CUE_CONFLICT}, such as 'airplane1-bicycle2', carry both classes; for "
+    "other images name the column of correct classes: --columns=label=YOURS, or measure them "
+    "with their images: --suite"
+)
+
+
+class Trial(NamedTuple):
+    """The information in the name of a stimulus in model-vs-human's form."""
+
+    experiment: str
+    condition: str
+    category: str  # One of Geirhos' 16 classes.
+    stimulus: str  # Such as "cat7-elephant1" or "n03041632_7380".
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stimuli:
+    """The images of a table's rows on one set, in the order of the rows."""
+
+    dataset: str
+    classes: tuple[str, ...]
+    images: tuple[str, ...]  # Ids, equal in all tables of the set.
+    label: Int[np.ndarray, "n"]  # Correct class; for cue conflicts, that of the shape.
+    texture: Int[np.ndarray, "n"] | None  # For cue conflicts.
+
+
+class Row(NamedTuple):
+    """The cells of a row that say which image it is about."""
+
+    where: str  # "file:line".
+    image: str
+    label: str  # "" without a column of labels.
+    condition: str  # "" without a column of conditions.
+
+
+def plain_path(name: str) -> str:
+    """Return a path normalised: with "/" only, and without "./", "//" and spaces at its ends."""
+    return posixpath.normpath(name.strip().replace("\\", "/"))
+
+
+def without_ending(name: str) -> str:
+    """Return a name in the form NFC without the ending of an image file, if it has one."""
+    name = unicodedata.normalize("NFC", name)
+    return os.path.splitext(name)[0] if listing.is_image(name) else name
+
+
+def parse_trial(name: str) -> Trial | None:
+    """Return the information in a name of model-vs-human's form; None for another name."""
+    match = _TRIAL.fullmatch(without_ending(posixpath.basename(plain_path(name))))
+    trial = Trial(*match.groups()) if match else None
+    return trial if trial and trial.category in class_maps.geirhos16() else None
+
+
+def longest_begin(stem: str, sets: Iterable[str]) -> str:
+    """Return the longest of the names `sets` that a file's stem begins with; "" for none.
+
+    The stem must equal the name, or continue with "_" after it.
+    """
+    begins = [name for name in sets if stem == name or stem.startswith(f"{name}_")]
+    return max(begins, key=len, default="")
+
+
+def recognise(rows: Sequence[Row], *, stem: str, dataset: str = "") -> Stimuli:
+    """Return the set, ids and correct classes of the images of rows.
+
+    rows: the rows of one file on one set, at least one. stem: the file's name without its
+    suffix. dataset: name of the set if known, "" otherwise. ValueError, beginning with the
+    file and line, if a name contradicts the column of labels or itself, if only some of the
+    names are those of cue conflicts, and if there is no correct class.
+    """
+    by_name = longest_begin(stem, PUBLISHED_SETS)
+    is_other_set = (dataset or by_name) in set(PUBLISHED_SETS) - {CUE_CONFLICT}
+    places = [_place(row) for row in rows]
+    cues = [_CONFLICT.fullmatch(place.stimulus.casefold()) for place in places]
+    if not is_other_set and any(cues):
+        return _conflicts(rows, places, cues, dataset or by_name or CUE_CONFLICT)
+    if (dataset or by_name) == CUE_CONFLICT:
+        errors.refuse(
+            rows[0].where,
+            f"be named as images of the set {CUE_CONFLICT}, <shape><i>-<texture><j>",
+            rows[0].image,
+            _FORMS,
+            name="images",
+        )
+    return _labelled(rows, places, dataset or by_name or OWN)
+
+
+class _Place(NamedTuple):
+    """The parts of an image name that say what it shows."""
+
+    stimulus: str  # The last part, without suffix and trial.
+    category: str  # Class by the trial or the folder; "" if unknown.
+
+
+def _place(row: Row) -> _Place:
+    """Return what the name of a row's image says."""
+    trial = parse_trial(row.image)
+    if trial:
+        return _Place(trial.stimulus, trial.category)
+    folder, _, last = plain_path(row.image).rpartition("/")
+    folder = folder.rpartition("/")[2].casefold()
+    return _Place(without_ending(last), folder if folder in CLASSES16 else "")
+
+
+def _conflicts(
+    rows: Sequence[Row],
+    places: Sequence[_Place],
+    cues: Sequence[re.Match | None],
+    dataset: str,
+) -> Stimuli:
+    """Return cue conflicts; cues: the two classes in each name."""
+    for row, place, cue in zip(rows, places, cues, strict=True):
+        if cue is None:
+            errors.refuse(
+                row.where,
+                f"be named as the other images of {dataset}, <shape><i>-<texture><j> with two "
+                "of the 16 classes",
+                row.image,
+                _FORMS,
+                name="the image",
+            )
+        _check_label(row, cue[1], place.category, row.label)
+    ids = {name: number for number, name in enumerate(CLASSES16)}
+    return Stimuli(
+        dataset=dataset,
+        classes=CLASSES16,
+        images=tuple(cue[0] for cue in cues),
+        label=np.array([ids[cue[1]] for cue in cues], np.int32),
+        texture=np.array([ids[cue[2]] for cue in cues], np.int32),
+    )
+
+
+def _labelled(rows: Sequence[Row], places: Sequence[_Place], dataset: str) -> Stimuli:
+    """Return images with one correct class each, by the column of labels or by their names."""
+    is_published = dataset in PUBLISHED_SETS
+    labels = []
+    for row, place in zip(rows, places, strict=True):
+        is_trial = is_published or parse_trial(row.image) is not None
+        category = place.category if is_trial else ""
+        label = row.label.strip() or category
+        if not label:
+            errors.refuse(
+                row.where,
+                "have a known form, or its correct class in a column",
+                row.image,
+                _FORMS,
+                name="the image",
+            )
+        if category:
+            _check_label(row, category, row.label)
+        labels.append(label)
+    is_16 = {label.casefold() for label in labels} <= {*CLASSES16}
+    if is_published and not is_16:
+        row, label = next(
+            (row, label)
+            for row, label in zip(rows, labels, strict=True)
+            if label.casefold() not in CLASSES16
+        )
+        errors.check_known(row.where, label, CLASSES16, f"class of {dataset}:")
+    if is_16:
+        labels = [label.casefold() for label in labels]
+    classes = CLASSES16 if is_16 else tuple(sorted({*labels}))
+    ids = {name: number for number, name in enumerate(classes)}
+    has_conditions = len({row.condition for row in rows}) > 1
+    images = [
+        human_answers.image_id(row.image)
+        if is_published
+        else f"{row.condition}/{name}" * has_conditions or name
+        for row, name in ((row, plain_path(row.image)) for row in rows)
+    ]
+    return Stimuli(
+        dataset=dataset,
+        classes=classes,
+        images=tuple(images),
+        label=np.array([ids[label] for label in labels], np.int32),
+        texture=None,
+    )
+
+
+def _check_label(row: Row, expected: str, *labels: str) -> None:
+    """Raise ValueError if a statement of a row's correct class is another; "" is none."""
+    for label in labels:
+        if label.strip() and label.strip().casefold() != expected:
+            errors.refuse(
+                row.where,
+                f"have the correct class {expected!r} that its name says",
+                label,
+                "check the column of correct classes, or name another: "
+                "--columns=label=YOURS",
+                name=f"{row.image!r}",
+            )

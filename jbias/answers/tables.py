@@ -1,0 +1,362 @@
+"""Reader of files of decisions: CSV and Parquet files -> observers, without images.
+
+    observers = tables.read("decisions-vlm")
+
+Columns, sets and no answers are recognised as in columns.py, stimulus_names.py and parsing.py.
+"""
+
+import collections
+import dataclasses
+import glob
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jbias import errors
+from jbias.answers import columns as column_names
+from jbias.answers import observers, parsing, rows, stimulus_names
+from jbias.runtime import console
+
+PARSE = ("published", "raw")
+TASKS = ("vqa", "captioning")  # Folders that are tasks.
+SUFFIXES = (".csv", ".parquet")
+_TIMESTAMP = re.compile(r"^(?:\d{8}_\d{6}|\d{4}x{4}_y{6})_")
+_SESSION = re.compile(r"_session_\d+$")
+_PROMPT = re.compile(r"_(None|CLS|a_photo_of_a_CLS\.)$")
+
+
+def find_files(path: str) -> list[str]:
+    """Return the sorted paths of the CSV and Parquet files at a path.
+
+    path: a file, which is returned with any ending; or a folder, which is searched with its
+    folders, or a glob, of which files with other endings are left out. Hidden files and
+    folders are left out. ValueError if no file remains.
+    """
+    if os.path.isfile(path):
+        return [path]
+    table_files = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        table_files += [
+            os.path.join(folder, name)
+            for name in names
+            if _is_table(name) and not name.startswith(".")
+        ]
+    if not table_files and glob.has_magic(path):
+        table_files = [name for name in glob.glob(path) if _is_table(name)]
+    if not table_files:
+        raise ValueError(
+            f"--decisions: {path} must be a CSV or Parquet file or a folder of these, got "
+            f"{'an empty one' if os.path.isdir(path) else 'nothing there'}; check it"
+        )
+    return sorted(table_files)
+
+
+def _is_table(name: str) -> bool:
+    """Return True if a file's name has the ending of a table."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def read(
+    paths: str | Sequence[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    dataset: str = "",
+    parse: str = "published",
+    say: console.Say = lambda line: None,
+) -> list[observers.Observer]:
+    """Return the observers in files of decisions, sorted by name and set.
+
+    paths: one or several files, folders or globs, see `find_files`. columns: result of
+    `columns.parse`; other columns are recognised by their names. dataset: name of the set of
+    all images; "": by a column, the file's name or the images' names. parse: "published" for the
+    file's column of decisions; "raw" to parse the words of the model again, by
+    parsing.VERSION, in files that have them. say: called with a line for each file whose
+    decisions are partly or all parsed, if its decisions were to be read.
+
+    ValueError, one line that begins with the file and line, for a file that is no table of
+    decisions, an unknown class, an image with two decisions or an unknown name, and for two
+    files of one observer on one set in one folder.
+    """
+    errors.check_choice("parse", parse, PARSE)
+    files = {
+        os.path.abspath(file): _File(file, group)
+        for path in ([paths] if isinstance(paths, str) else paths)
+        for file, group in _grouped(os.fspath(path))
+    }
+    read_observers = [
+        observer
+        for file in files.values()
+        for observer in _read_file(
+            file, columns=columns or {}, dataset=dataset, parse=parse, say=say
+        )
+    ]
+    named = _make_unique(read_observers)
+    return sorted(named, key=lambda x: (x.name, x.dataset))
+
+
+class _File(NamedTuple):
+    """A file of decisions, and its folder below the path that was read ("" for none)."""
+
+    path: str
+    group: str
+
+
+def _grouped(path: str) -> Iterable[_File]:
+    """Yield the files at a path."""
+    for file in find_files(path):
+        folder = os.path.dirname(file)
+        group = os.path.relpath(folder, path) if os.path.isdir(path) else "."
+        yield _File(file, "" if group == "." else group.replace(os.sep, "/"))
+
+
+class _Cells(NamedTuple):
+    """The cells of a row that are read, "" for a column that the table lacks."""
+
+    where: str
+    image: str
+    decision: str
+    raw: str
+    observer: str
+    dataset: str
+    label: str
+    condition: str
+
+
+def _read_file(
+    file: _File,
+    *,
+    columns: Mapping[str, str],
+    dataset: str,
+    parse: str,
+    say: console.Say,
+) -> list[observers.Observer]:
+    """Return the observers of one file, one for each name and set; arguments: see `read`."""
+    cells, roles = _read_cells(file.path, columns)
+    stem = os.path.basename(file.path).rpartition(".")[0]
+    by_set = collections.defaultdict(list)
+    for row in cells:
+        by_set[row.observer.strip(), dataset or row.dataset.strip()].append(row)
+    with open(file.path, "rb") as opened:
+        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+    return [
+        _make_observer(
+            set_rows,
+            name=name or observer_name(stem),
+            dataset=set_name,
+            file=file,
+            stem=stem,
+            roles=roles,
+            parse=parse,
+            sha256=sha256,
+            say=say,
+        )
+        for (name, set_name), set_rows in by_set.items()
+    ]
+
+
+def _read_cells(
+    path: str, columns: Mapping[str, str]
+) -> tuple[list[_Cells], column_names.Roles]:
+    """Return the rows of a file, and its columns."""
+    table = rows.read(path)
+    where, header = next(table, (f"{path}:1", []))
+    roles = column_names.recognise(where, header, columns)
+    names = dataclasses.asdict(roles)
+    place = {role: header.index(name) for role, name in names.items() if name}
+    fields = [place.get(field, -1) for field in _Cells._fields[1:]]
+    cells = [
+        _Cells(where, *(row[i] if i >= 0 else "" for i in fields))
+        for where, row in table
+    ]
+    if not cells:
+        raise ValueError(f"{path}: must hold decisions, got a header alone; check it")
+    return cells, roles
+
+
+def _make_observer(
+    cells: Sequence[_Cells],
+    *,
+    name: str,
+    dataset: str,
+    file: _File,
+    stem: str,
+    roles: column_names.Roles,
+    parse: str,
+    sha256: str,
+    say: console.Say,
+) -> observers.Observer:
+    """Return the observer of rows that are about one set; arguments: see `_read_file`."""
+    located = [
+        stimulus_names.Row(row.where, row.image, row.label, row.condition)
+        for row in cells
+    ]
+    stimuli = stimulus_names.recognise(located, stem=stem, dataset=dataset)
+    _refuse_repeated(stimuli.images, cells)
+    decision, num_parsed = _decide(cells, stimuli.classes, roles, parse)
+    if num_parsed and parse == "published":
+        say(
+            f"{file.path}: {num_parsed:,} of {len(cells):,} decisions are parsed from "
+            f"{roles.raw!r} (parser {parsing.VERSION})"
+        )
+    order = sorted(range(len(cells)), key=stimuli.images.__getitem__)
+    texture = stimuli.texture
+    return observers.Observer(
+        name=name,
+        dataset=stimuli.dataset,
+        classes=stimuli.classes,
+        images=tuple(stimuli.images[i] for i in order),
+        label=stimuli.label[order],
+        texture=None if texture is None else texture[order],
+        decision=decision[order],
+        responses=tuple(cells[i].raw for i in order) if roles.raw else None,
+        parser=parsing.VERSION if num_parsed else "",
+        factors=_factors(name, stem, file),
+        path=file.path,
+        sha256=sha256,
+    )
+
+
+def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
+    """Raise ValueError if an image has two rows."""
+    first_row: dict[str, str] = {}
+    for image, row in zip(images, cells, strict=True):
+        if image in first_row:
+            raise ValueError(
+                f"{row.where}: an image must be decided about once, got {row.image!r} again "
+                f"after {first_row[image]}; leave one of them out"
+            )
+        first_row[image] = row.where
+
+
+def _decide(
+    cells: Sequence[_Cells],
+    classes: Sequence[str],
+    roles: column_names.Roles,
+    parse: str,
+) -> tuple[np.ndarray, int]:
+    """Return the class id or NO_ANSWER of each row, and the number of parsed rows."""
+    ids = class_ids(classes)
+    decisions = [ids.get(row.decision.strip().casefold()) for row in cells]
+    if not roles.decision:
+        decisions = [ids.get(row.raw.strip().casefold()) for row in cells]
+        is_words = any(
+            decision is None and not parsing.is_no_answer(row.raw)
+            for decision, row in zip(decisions, cells, strict=True)
+        )
+        texts = [row.raw for row in cells]
+    else:
+        is_words, texts = False, [row.decision for row in cells]
+    if roles.raw and (parse == "raw" or is_words):
+        return _parse_all(cells, classes, ids), len(cells)
+    num_parsed = 0
+    for i, (decision, row, text) in enumerate(
+        zip(decisions, cells, texts, strict=True)
+    ):
+        if decision is not None:
+            continue
+        if parsing.is_no_answer(text):
+            decisions[i] = observers.NO_ANSWER
+        elif roles.raw:
+            decisions[i] = _parse(row.raw, classes, ids)
+            num_parsed += 1
+        else:
+            errors.check_known(
+                row.where,
+                text,
+                classes,
+                f"{roles.decision}",
+                must="be one of the set's classes or a word for no answer, such as na",
+            )
+    return np.array(decisions, np.int32), num_parsed
+
+
+def class_ids(classes: Sequence[str]) -> dict[str, int]:
+    """Return the classes' ids by their names in lower case; exact names if these are not unique."""
+    by_name = {name.casefold(): number for number, name in enumerate(classes)}
+    if len(by_name) < len(classes):
+        return {name: number for number, name in enumerate(classes)}
+    return by_name
+
+
+def _parse_all(
+    cells: Sequence[_Cells], classes: Sequence[str], ids: Mapping[str, int]
+) -> np.ndarray:
+    """Return the decision of each row by its raw words; equal words are parsed once."""
+    by_words = {words: _parse(words, classes, ids) for words in {x.raw for x in cells}}
+    return np.array([by_words[row.raw] for row in cells], np.int32)
+
+
+def _parse(words: str, classes: Sequence[str], ids: Mapping[str, int]) -> int:
+    """Return the class id that words name, or NO_ANSWER."""
+    name = parsing.parse(words, classes=classes).decision
+    return classes.index(name) if name else observers.NO_ANSWER
+
+
+def observer_name(stem: str) -> str:
+    """Return the name of an observer from its file's name.
+
+    stem: the file's name without its suffix; a timestamp, the set and the session are removed.
+    """
+    name = _TIMESTAMP.sub("", stem)
+    dataset = stimulus_names.longest_begin(name, stimulus_names.PUBLISHED_SETS)
+    name = _SESSION.sub("", name.removeprefix(f"{dataset}_") if dataset else name)
+    return name or stem
+
+
+def _factors(name: str, stem: str, file: _File) -> dict[str, str]:
+    """Return the factors of an observer, by their names in observers.FACTORS."""
+    prompt = _PROMPT.search(stem)
+    folder = os.path.basename(os.path.dirname(os.path.abspath(file.path)))
+    return {
+        "model": name.removesuffix(prompt[0]) if prompt else name,
+        "task": folder if folder in TASKS else "",
+        "prompt": prompt[1] if prompt else "",
+        "group": file.group,
+    }
+
+
+def _make_unique(read_observers: list[observers.Observer]) -> list[observers.Observer]:
+    """Return the observers with names that are unique on each set.
+
+    Observers of one name in several folders are named "name (folder)". ValueError if one
+    folder has two files of an observer on a set.
+    """
+    by_name = collections.defaultdict(list)
+    for observer in read_observers:
+        by_name[observer.name].append(observer)
+    named = []
+    for name, members in by_name.items():
+        folder_paths = {os.path.dirname(os.path.abspath(x.path)) for x in members}
+        folders = _short_folders(folder_paths)
+        first_path: dict[tuple[str, str], str] = {}
+        for observer in members:
+            folder = os.path.dirname(os.path.abspath(observer.path))
+            key = folder, observer.dataset
+            if key in first_path:
+                raise ValueError(
+                    f"{observer.path}: an observer must have one file on the set "
+                    f"{observer.dataset}, got {name!r} again after {first_path[key]}; leave one "
+                    "of them out, or put it into another folder"
+                )
+            first_path[key] = observer.path
+            if len(folders) > 1:
+                observer = dataclasses.replace(
+                    observer, name=f"{name} ({folders[folder]})"
+                )
+            named.append(observer)
+    return named
+
+
+def _short_folders(paths: Iterable[str]) -> dict[str, str]:
+    """Return, by path, the shortest end of each folder's path that no other has."""
+    folders = {path: path.strip(os.sep).split(os.sep) for path in paths}
+    for count in range(1, max(map(len, folders.values())) + 1):
+        ends = {path: "/".join(names[-count:]) for path, names in folders.items()}
+        if len({*ends.values()}) == len(ends):
+            break
+    return ends
