@@ -53,6 +53,21 @@ def subset(name: str) -> tuple[str, ...]:
     return tuple(read("imagenet_subsets")[name])
 
 
+@functools.cache
+def cue_conflicts() -> tuple[str, ...]:
+    """Return the names of the 1,280 images of Geirhos' cue-conflict set, sorted as strings.
+
+    The name "airplane1-bicycle2" has the shape of airplane1 and the texture of bicycle2. 1,200
+    images have a conflict; 80 have a shape and a texture of one class.
+    """
+    textures = read("cue_conflict")["textures"]
+    return tuple(
+        f"{shape}-{texture}"
+        for shape, names in textures.items()
+        for texture in names.split()
+    )
+
+
 def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
     """Return the index of each WordNet id in `wnids`; KeyError for an unknown id."""
     index = {wnid: i for i, wnid in enumerate(wnids())}
