@@ -35,6 +35,7 @@ from jbias.stats.power import (
     power_of_t,
     seeds_for_t,
 )
+from jbias.stats.ratios import bootstrap_ratios, compare_ratios
 from jbias.stats.seed_tests import compare_seeds
 from jbias.stats.sources_of_variance import sources_of_variance
 
@@ -44,8 +45,10 @@ __all__ = [
     "almost_stochastic_order",
     "bayesian_signed_rank",
     "bonferroni_dunn",
+    "bootstrap_ratios",
     "bradley_terry",
     "bradley_terry_of_wins",
+    "compare_ratios",
     "compare_seeds",
     "conover",
     "correlated_t",
