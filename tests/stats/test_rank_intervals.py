@@ -49,9 +49,9 @@ def test_sets_equal_those_of_the_authors_package():
         simultaneous = rank_intervals.rank_bounds(is_larger).T.tolist()
         assert simultaneous == [*case["simultaneous"].values()]
         for j in range(k):
-            own = (np.arange(k) == j) ^ (np.arange(k) == j)[:, None]
+            involves_j = (np.arange(k) == j) ^ (np.arange(k) == j)[:, None]
             is_larger = rank_intervals.step_down(
-                t, drawn, scale, is_tested=own, confidence=0.95
+                t, drawn, scale, is_tested=involves_j, confidence=0.95
             )
             lower, upper = rank_intervals.rank_bounds(is_larger)[j]
             assert lower == case["marginal"]["lower"][j]

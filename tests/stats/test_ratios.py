@@ -92,8 +92,7 @@ def test_standard_errors_of_simulated_decisions_are_those_of_a_paired_bootstrap(
         rng, num_images=300, decided=[250, 150], shares=[0.4, 0.5]
     )
     result = ratios.compare_ratios(numerator, denominator)
-    extended = ratios.with_extra_images(numerator, denominator)
-    drawn = bootstrap_scores(*extended)
+    drawn = bootstrap_scores(*ratios.with_extra_images(numerator, denominator))
     deviation = np.std(drawn[:, 0] - drawn[:, 1])
     assert result.standard_error[0] == pytest.approx(deviation, rel=0.02)
 
