@@ -32,7 +32,7 @@ def bounds(result):
 
 
 def test_sets_equal_those_of_the_authors_package():
-    """Of scores with a given covariance, with as many normal draws as csranks had."""
+    """The scores have a given covariance; 100,000 normal draws, as many as csranks had."""
     for case in json.loads(ORACLE.read_text()):
         x, covariance = np.array(case["x"]), np.array(case["covariance"])
         k = len(x)
