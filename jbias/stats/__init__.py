@@ -8,6 +8,10 @@ from jbias.stats.bootstrap import (
     probability_of_improvement,
     rank_stability,
 )
+from jbias.stats.comparison_matrix import (
+    multi_comparison_matrix,
+    shared_comparison_matrix,
+)
 from jbias.stats.correlation import influence, kendall, partial, spearman
 from jbias.stats.dataset_blocks import (
     find_blocks,
@@ -68,6 +72,7 @@ __all__ = [
     "mean_differences",
     "minimal_difference_of_t",
     "mixed_model",
+    "multi_comparison_matrix",
     "nemenyi",
     "pairs_for_outperforming",
     "partial",
@@ -80,6 +85,7 @@ __all__ = [
     "quade",
     "rank_stability",
     "seeds_for_t",
+    "shared_comparison_matrix",
     "sources_of_variance",
     "spearman",
     "type_1_error",

@@ -33,7 +33,7 @@ import pandas as pd
 import scipy.optimize
 import scipy.special
 import scipy.stats
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from jbias import errors as caller_errors
 from jbias.stats import bootstrap_intervals, multiple_testing, score_table
@@ -449,7 +449,7 @@ def wilcoxon(
     if tolerance is None:
         cell_errors = score_table.rounding_errors(table).T
         errors = np.maximum(cell_errors[rows], cell_errors[columns])
-    w, pvalues = _signed_rank_tests(
+    w, pvalues = signed_rank_tests(
         values[rows] - values[columns], zeros=zeros, errors=errors
     )
     if control is None:
@@ -474,7 +474,7 @@ def wilcoxon(
     )
 
 
-def _signed_rank_tests(
+def signed_rank_tests(
     d: Float[np.ndarray, "m n"],
     *,
     zeros: str,
@@ -484,20 +484,16 @@ def _signed_rank_tests(
 
     zeros: see `wilcoxon`. errors: largest distance of differences that tie, also with 0.
     """
-    # A true zero is added as the lowest size of each row, so that small sizes tie with it.
-    sizes = np.concatenate([np.zeros((len(d), 1)), np.abs(d)], axis=1)
-    errors = np.broadcast_to(errors, d.shape)
-    errors = np.concatenate([np.zeros((len(d), 1)), errors], axis=1)
-    levels = score_table.near_levels(sizes, errors)[:, 1:]
+    levels = signed_levels(d, errors)
     is_zero = levels == 0
-    ranked = scipy.stats.rankdata(levels, axis=1)
+    ranked = scipy.stats.rankdata(np.abs(levels), axis=1)
     if zeros == "wilcox":
         ranked = ranked - is_zero.sum(axis=1, keepdims=True)
     if zeros != "split":
         ranked = np.where(is_zero, 0, ranked)
     # Ranks are halves of integers, so doubled ranks have exact sums.
     twice = np.rint(2 * ranked).astype(np.int64)
-    w = np.sum(np.where(is_zero, 0, np.sign(d)) * twice, axis=1).astype(np.int64)
+    w = np.sum(np.sign(levels) * twice, axis=1)
     if d.shape[1] > MAX_EXACT:
         deviation = np.sqrt(np.sum(twice.astype(np.float64) ** 2, axis=1))
         z = np.divide(abs(w), deviation, out=np.zeros(len(d)), where=deviation > 0)
@@ -508,6 +504,22 @@ def _signed_rank_tests(
         for row, statistic in zip(weights, w.tolist(), strict=True)
     ]
     return w / 2, np.array(pvalues)
+
+
+def signed_levels(
+    d: Float[np.ndarray, "m n"], errors: float | Float[np.ndarray, "m n"]
+) -> Int[np.ndarray, "m n"]:
+    """Return the dense rank of each |difference| in its row, times its sign; 0 counts as equal.
+
+    d: differences. errors: largest distance of differences that tie, also with 0. The smallest size
+    that is not 0 has rank 1, and tied sizes have equal ranks (`score_table.near_levels`).
+    """
+    # A true zero is added as the lowest size of each row, so that small sizes tie with it.
+    sizes = np.concatenate([np.zeros((len(d), 1)), np.abs(d)], axis=1)
+    errors = np.broadcast_to(errors, d.shape)
+    errors = np.concatenate([np.zeros((len(d), 1)), errors], axis=1)
+    levels = score_table.near_levels(sizes, errors)[:, 1:]
+    return np.sign(d).astype(np.int64) * levels
 
 
 def _normal_pvalue(z: float) -> float:

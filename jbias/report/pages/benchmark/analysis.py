@@ -27,6 +27,7 @@ from jbias.stats import (
     bayes,
     bootstrap,
     bootstrap_intervals,
+    comparison_matrix,
     effects,
     hierarchical,
     omnibus,
@@ -391,6 +392,35 @@ def _cut_intervals(
         for test in result.tests
     ]
     return dataclasses.replace(result, tests=tuple(tests))
+
+
+def compare_pairs(analysis: Analysis) -> comparison_matrix.ComparisonMatrix | None:
+    """Return the comparison of each pair on its own, without adjustment, in the page's unit.
+
+    A pair is compared on all data sets on which both algorithms have a mean, except those in
+    `study.unfit` and, with --strict, those that one of the two trained on. So a missing cell of a
+    third algorithm changes nothing, although the tests of ranks leave out its data set. Algorithms
+    without any mean are left out. None for a study of one or two data sets, for fewer than two
+    algorithms, and if no two algorithms share two data sets.
+    """
+    study = analysis.study
+    if len(study.datasets) <= FEW_SETS:
+        return None
+    means = analysis.cells.pivot(index="dataset", columns="algorithm", values="mean")
+    means = means.reindex(index=list(study.datasets), columns=list(study.algorithms))
+    means = means.drop(index=[name for name, _ in study.unfit])
+    for algorithm, dataset in study.trained if study.options.strict else ():
+        if algorithm in means.columns and dataset in means.index:
+            means.loc[dataset, algorithm] = math.nan
+    means = _rounded(means * study.unit.scale).dropna(axis=1, how="all")
+    shared = means.notna().to_numpy().astype(int)
+    num_shared = shared.T @ shared
+    np.fill_diagonal(num_shared, 0)
+    if num_shared.max(initial=0) < 2:
+        return None
+    return comparison_matrix.shared_comparison_matrix(
+        means, larger_is_better=study.larger_is_better
+    )
 
 
 def seed_rows(analysis: Analysis) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from jbias.report import document, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
 from jbias.report.pages.benchmark import (
     benchmark_scores,
+    comparison_section,
     curve_section,
     few_seeds,
     grids,
@@ -209,6 +210,11 @@ SECTIONS = (
         "What is significant",
         lambda x: rank_test_section.blocks(x.analysis, x.seed_tests),
         is_folded=True,
+    ),
+    _folded(
+        "pairs",
+        "Every pair on its own",
+        lambda x: comparison_section.blocks(x.analysis),
     ),
     _folded(
         "alike", "Similar test sets", lambda x: similar_sets_section.blocks(x.analysis)

@@ -795,6 +795,11 @@ def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         "signed-rank test [wilcoxon1945], the last two adjusted by Holm [holm1979], Quade's test "
         "[quade1979] and aligned ranks [hodges1962]."
     )
+    yield (
+        "Each pair is also compared on its own, without adjustment, by its mean difference, wins, "
+        "ties and losses, and the signed-rank test with Pratt's treatment of zeros [pratt1959] "
+        "(Multi-Comparison Matrix [ismailfawaz2023])."
+    )
     bradley_terry = analysis.tests.bradley_terry
     yield (
         "Bayesian probabilities are from the signed-rank test with a region of practical "
