@@ -174,6 +174,8 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """
     from etils import epath
 
+    from jbias.answers import columns as answer_columns
+    from jbias.answers import tables
     from jbias.evals import (
         command,
         decision_tables,
@@ -187,9 +189,9 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     out = epath.Path(args.out)
     call = command.Command("measured")
     config = command.load_suite(args, changes)
-    columns = decision_tables.parse_columns(args.columns or "")
+    columns = answer_columns.parse(args.columns or "")
     if args.decisions:
-        decision_tables.find_files(args.decisions)
+        tables.find_files(args.decisions)
     paths = networks.check_arguments(args, args.out, config)
     if args.follow and files.is_remote(args.follow):
         raise ValueError(

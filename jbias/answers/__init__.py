@@ -2,7 +2,7 @@
 
 observers.py   Observer: the decisions of one model or person on one set; Panel: of several
 columns.py     the columns of a table, recognised by their names
-rows.py        the rows of CSV and Parquet files as texts
+table_rows.py  the rows of CSV and Parquet files as texts
 stimulus_names.py
                the set that images are of, and their correct classes, from their names
 parsing.py     raw responses such as "D. bird" -> a class, or no answer

@@ -26,6 +26,7 @@ The version changes whenever a response may be read in another way.
 import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -82,6 +83,25 @@ def is_no_answer(text: str) -> bool:
 def _plain_words(text: str) -> str:
     """Return a text in lower case, without spaces, brackets and quotes around it."""
     return text.strip(" \t\r\n<>[]()'\"").casefold()
+
+
+@functools.lru_cache(2**14)
+def match_class(text: str, classes: tuple[str, ...]) -> str:
+    """Return the class that a cell of a column of decisions or labels names; "" for none.
+
+    A class is recognised in any case, with spaces around it, and in any Unicode form. If two
+    classes differ in these only, their exact names count.
+    """
+    if text in classes:
+        return text
+    plain = _plain_class(text)
+    matches = [name for name in classes if _plain_class(name) == plain]
+    return matches[0] if len(matches) == 1 else ""
+
+
+def _plain_class(name: str) -> str:
+    """Return a class in lower case, without spaces around it and in the Unicode form NFC."""
+    return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
 def letter_options(classes: Sequence[str]) -> dict[str, str]:

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from jbias import errors
 from jbias.answers import columns as column_names
-from jbias.answers import observers, parsing, rows, stimulus_names
+from jbias.answers import observers, parsing, stimulus_names, table_rows
 from jbias.runtime import console
 
 PARSE = ("published", "raw")
@@ -163,7 +164,7 @@ def _read_cells(
     path: str, columns: Mapping[str, str]
 ) -> tuple[list[_Cells], column_names.Roles]:
     """Return the rows of a file, and its columns."""
-    table = rows.read(path)
+    table = table_rows.read(path)
     where, header = next(table, (f"{path}:1", []))
     roles = column_names.recognise(where, header, columns)
     names = dataclasses.asdict(roles)
@@ -235,66 +236,48 @@ def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
 
 def _decide(
     cells: Sequence[_Cells],
-    classes: Sequence[str],
+    classes: tuple[str, ...],
     roles: column_names.Roles,
     parse: str,
-) -> tuple[np.ndarray, int]:
-    """Return the class id or NO_ANSWER of each row, and the number of parsed rows."""
-    ids = class_ids(classes)
-    decisions = [ids.get(row.decision.strip().casefold()) for row in cells]
-    if not roles.decision:
-        decisions = [ids.get(row.raw.strip().casefold()) for row in cells]
-        is_words = any(
-            decision is None and not parsing.is_no_answer(row.raw)
-            for decision, row in zip(decisions, cells, strict=True)
-        )
-        texts = [row.raw for row in cells]
-    else:
-        is_words, texts = False, [row.decision for row in cells]
-    if roles.raw and (parse == "raw" or is_words):
-        return _parse_all(cells, classes, ids), len(cells)
-    num_parsed = 0
-    for i, (decision, row, text) in enumerate(
-        zip(decisions, cells, texts, strict=True)
-    ):
-        if decision is not None:
-            continue
-        if parsing.is_no_answer(text):
-            decisions[i] = observers.NO_ANSWER
-        elif roles.raw:
-            decisions[i] = _parse(row.raw, classes, ids)
-            num_parsed += 1
-        else:
+) -> tuple[Int[np.ndarray, "n"], int]:
+    """Return the class id or NO_ANSWER of each row, and the number of parsed rows.
+
+    The column of decisions is parsed where it has other words and the table has raw words.
+    """
+    texts = [row.decision if roles.decision else row.raw for row in cells]
+    ids = {name: number for number, name in enumerate(classes)}
+    id_of = {text: _published_id(text, ids, classes) for text in set(texts)}
+    has_words = not roles.decision and None in id_of.values()
+    parses_all = bool(roles.raw) and (parse == "raw" or has_words)
+    decisions, num_parsed = [], 0
+    parsed_id: dict[str, int] = {}
+    for row, text in zip(cells, texts, strict=True):
+        decision = None if parses_all else id_of[text]
+        if decision is None and not roles.raw:
             errors.check_known(
                 row.where,
                 text,
                 classes,
-                f"{roles.decision}",
+                roles.decision,
                 must="be one of the set's classes or a word for no answer, such as na",
             )
+        if decision is None:
+            if row.raw not in parsed_id:
+                name = parsing.parse(row.raw, classes=classes).decision
+                parsed_id[row.raw] = ids[name] if name else observers.NO_ANSWER
+            decision, num_parsed = parsed_id[row.raw], num_parsed + 1
+        decisions.append(decision)
     return np.array(decisions, np.int32), num_parsed
 
 
-def class_ids(classes: Sequence[str]) -> dict[str, int]:
-    """Return the classes' ids by their names in lower case; exact names if these are not unique."""
-    by_name = {name.casefold(): number for number, name in enumerate(classes)}
-    if len(by_name) < len(classes):
-        return {name: number for number, name in enumerate(classes)}
-    return by_name
-
-
-def _parse_all(
-    cells: Sequence[_Cells], classes: Sequence[str], ids: Mapping[str, int]
-) -> np.ndarray:
-    """Return the decision of each row by its raw words; equal words are parsed once."""
-    by_words = {words: _parse(words, classes, ids) for words in {x.raw for x in cells}}
-    return np.array([by_words[row.raw] for row in cells], np.int32)
-
-
-def _parse(words: str, classes: Sequence[str], ids: Mapping[str, int]) -> int:
-    """Return the class id that words name, or NO_ANSWER."""
-    name = parsing.parse(words, classes=classes).decision
-    return classes.index(name) if name else observers.NO_ANSWER
+def _published_id(
+    text: str, ids: Mapping[str, int], classes: tuple[str, ...]
+) -> int | None:
+    """Return the class id of a cell, or NO_ANSWER; None if it is neither a class nor no answer."""
+    name = parsing.match_class(text, classes)
+    if name:
+        return ids[name]
+    return observers.NO_ANSWER if parsing.is_no_answer(text) else None
 
 
 def observer_name(stem: str) -> str:

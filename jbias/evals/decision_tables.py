@@ -1,7 +1,7 @@
 """Reader of tables of decisions that other programs or human observers made.
 
 The decisions are measured like those of a network. A CSV or Parquet file has one row per
-stimulus; the default columns are model-vs-human's:
+stimulus; the columns are model-vs-human's, or others that answers/columns.py recognises:
 
     object_response    the decided class, by its name in the set
     imagename          the stimulus: its name from `export_stimuli`, or the set's file
@@ -11,19 +11,16 @@ stimulus; the default columns are model-vs-human's:
                        stimulus, or the file's name, begins with; else the only set that
                        has an image of that name
 
-Other columns are ignored. Tables have no probabilities: confidences are NaN. The response
-"na" means no answer: the decision is for none of the classes. Images without a row are left out.
+Other columns are ignored. Tables have no probabilities: confidences are NaN. A response such as
+"na" or "None" (answers/parsing.py) means no answer: the decision is for none of the classes.
+Images without a row are left out.
 
 Source of the format: bethgelab/model-vs-human at 79ed7cd, raw-data.
 """
 
 import collections
-import csv
 import dataclasses
-import functools
-import glob
 import hashlib
-import io
 import itertools
 import os
 import re
@@ -33,26 +30,18 @@ from typing import NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from jbias import errors
-from jbias.data import base
+from jbias.answers import columns as answer_columns
+from jbias.answers import parsing, stimulus_names, table_rows, tables
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, inference, networks, set_batches, suites
 from jbias.evals.activations import inside
 from jbias.measures import human_answers
 from jbias.runtime import console
 from jbias.stimuli import shown
-from jbias.untrusted import opening
 
-COLUMNS: Mapping[str, str] = {
-    "response": "object_response",
-    "image": "imagename",
-    "network": "subj",
-    "set": "set",
-}
-_NEEDED = ("response", "image")
 _NUM_COMPARED = (
     4  # Images that are compared to recognise equal stimuli of two measures.
 )
@@ -191,49 +180,6 @@ def stimulus_file(dataset: str, condition: str, image: int) -> str:
     return f"{dataset}/{folder}/{image:06d}.png"
 
 
-def parse_columns(text: str) -> dict[str, str]:
-    """Return the names of a table's columns, by the keys of COLUMNS.
-
-    text: the value of --columns, such as "response=predicted,image=path"; other columns keep
-    their default names. ValueError for a key that COLUMNS lacks, and for a pair without a
-    name.
-    """
-    columns = dict(COLUMNS)
-    for pair in filter(None, text.split(",")):
-        key, equals, name = pair.partition("=")
-        errors.check_known("--columns", key, COLUMNS)
-        if not equals or not name:
-            raise ValueError(f"--columns: must be {key}=NAME, got {pair!r}; name it")
-        columns[key] = name
-    return columns
-
-
-def find_files(path: str) -> list[str]:
-    """Return the sorted paths of the CSV and Parquet files at a path.
-
-    path: a file, which is returned with any ending; or a folder or glob, of which files with
-    other endings are left out. ValueError if no file remains.
-    """
-    if os.path.isfile(path):
-        return [path]
-    suffixes = (".csv", ".parquet")
-    table_files = sorted(
-        file
-        for suffix in suffixes
-        for file in glob.glob(os.path.join(glob.escape(path), f"*{suffix}"))
-    )
-    if not table_files and glob.has_magic(path):
-        table_files = sorted(
-            name for name in glob.glob(path) if name.lower().endswith(suffixes)
-        )
-    if not table_files:
-        raise ValueError(
-            f"--decisions: {path} must be a CSV or Parquet file or a folder of these, got "
-            f"{'an empty one' if os.path.isdir(path) else 'nothing there'}; check it"
-        )
-    return table_files
-
-
 def load(
     path: str,
     suite: suites.Suite,
@@ -242,7 +188,7 @@ def load(
 ) -> Iterator[DecidedNetwork]:
     """Yield the networks whose decisions are in the tables of a path.
 
-    path: see `find_files`. columns: result of `parse_columns`. say: called with lines on images
+    path: see `answers.tables.find_files`. columns: result of `answers.columns.parse`. say: called with lines on images
     without a row or without an answer. ValueError, beginning with the file and the line number,
     for a row that is not a decision about a stimulus of the suite, and for a second decision
     about a stimulus. ValueError if no row is about a set that is measured, and if a network's
@@ -252,7 +198,7 @@ def load(
     images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
     by_network: dict[str, dict[StimulusKey, Responses]] = {}
     first_row: dict[tuple, str] = {}
-    for file in find_files(path):
+    for file in tables.find_files(path):
         for row in _located_rows(file, columns, suite, images):
             row_key = row.network, row.dataset, row.condition, row.number
             if row_key in first_row:
@@ -323,21 +269,23 @@ def _located_rows(
 ) -> Iterator[_LocatedRow]:
     """Yield the rows of a file that are about a stimulus to measure.
 
-    columns: result of `parse_columns`. images: by name of the set, for the sets that are
+    columns: result of `answers.columns.parse`. images: by name of the set, for the sets that are
     measured. Rows of other sets of the suite, and of exported stimuli under a condition that
     is not measured, are skipped. ValueError for an invalid row, and, after the last row, for
     names that belong to no image.
     """
     stem = os.path.basename(file).rsplit(".", 1)[0]
     sets = suite.config["sets"]
-    stimuli_in_name = _longest_begin(stem, geirhos.STIMULI)
+    stimuli_in_name = stimulus_names.longest_begin(stem, geirhos.STIMULI)
     lacking: dict[str, list[tuple[str, str]]] = {}  # Rows of no image, by set.
     counts: collections.Counter[str] = collections.Counter()  # Rows by set.
-    for where, row in _rows(file, columns):
-        image = row[columns["image"]]
-        dataset = row.get(columns["set"]) or _likely_set(stem, image, images, sets)
+    set_column = "set"
+    for row, roles in _rows(file, columns):
+        where, image = row.where, row.image
+        set_column = roles.dataset or set_column
+        dataset = row.dataset or _likely_set(stem, image, images, sets)
         if not dataset:
-            dataset = _only_set(where, image, images, columns["set"])
+            dataset = _only_set(where, image, images, set_column)
             split = images[dataset].split if dataset else ""
             # Edges and silhouettes have images of the same names.
             is_published = stimuli_in_name and split in geirhos.STIMULI
@@ -345,23 +293,24 @@ def _located_rows(
                 raise ValueError(
                     f"{where}: the file is named for the set {stimuli_in_name}, which is "
                     f"not among the sets here ({', '.join(images)}); give its folder, or "
-                    f"name the images' set in a column {columns['set']!r}"
+                    f"name the images' set in a column {set_column!r}"
                 )
         if not dataset:
             lacking.setdefault("", []).append((where, image))
             continue
-        must = f"{where}: {columns['set']} must be one of the suite's sets"
+        must = f"{where}: {set_column} must be one of the suite's sets"
         errors.check_known(must, dataset, sets)
         if dataset not in images:
             continue  # A missing set, or one that --only leaves out.
         counts[dataset] += 1
         classes = tuple(suite.sources[dataset].classes)
-        response = _as_class(row[columns["response"]], classes)
-        if response == human_answers.NONE and response not in classes:
+        response = parsing.match_class(row.response, classes)
+        if not response and parsing.is_no_answer(row.response):
             response_id = _NO_ANSWER
         else:
-            must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
-            errors.check_known(must, response, classes)
+            column = roles.decision or roles.raw
+            must = f"{where}: {column} must be one of {dataset}'s classes"
+            errors.check_known(must, response or row.response, classes)
             response_id = classes.index(response)
         located = images[dataset].find(where, image)
         if located is None:
@@ -372,7 +321,7 @@ def _located_rows(
         yield _LocatedRow(
             where=where,
             image=image,
-            network=row.get(columns["network"]) or stem,
+            network=row.network or stem,
             dataset=dataset,
             condition=condition,
             number=number,
@@ -385,11 +334,10 @@ def _located_rows(
         lacking.setdefault(dataset, []).extend(unknown)
     elif unknown:
         where, _ = unknown[0]
-        column = columns["set"]
         remedy = "add it, or begin the file's name or the images with it; "
         remedy += errors.suggest(stem.partition("_")[0], sets)
         errors.refuse(
-            where, f"name the suite's set in a column {column!r}", remedy=remedy
+            where, f"name the suite's set in a column {set_column!r}", remedy=remedy
         )
     for dataset, rows in lacking.items():
         images[dataset].refuse(rows, counts[dataset])
@@ -413,17 +361,6 @@ def _only_set(
             f"{matches[0]}_NAME.csv"
         )
     return matches[0] if matches else ""
-
-
-@functools.lru_cache(4096)
-def _as_class(response: str, classes: tuple[str, ...]) -> str:
-    """Return a response as it is spelled in `classes`, the classes of the set.
-
-    Accented letters may be encoded by other code points. A response that is not among the
-    classes is returned unchanged.
-    """
-    (name,) = base.match_spelling((response,), classes)
-    return name
 
 
 def _make_network(
@@ -557,7 +494,7 @@ class _Images:
 
     def is_of_other_condition(self, image: str) -> bool:
         """Return True if a name is an exported stimulus whose condition is not measured."""
-        dataset, _, inner_path = image_names.plain_path(image).partition("/")
+        dataset, _, inner_path = stimulus_names.plain_path(image).partition("/")
         folder, _, name = inner_path.rpartition("/")
         is_stimulus = dataset == self.dataset and _STIMULUS.fullmatch(name)
         return bool(is_stimulus and folder and folder not in self.conditions)
@@ -593,70 +530,48 @@ def _likely_set(
     takes precedence, unless the path is the path of an image in the set that the file is named for.
     images: by set, for the sets that are measured. known: names of all sets of the suite.
     """
-    by_file = _longest_begin(stem, known)
+    by_file = stimulus_names.longest_begin(stem, known)
     if by_file in images and images[by_file].files.has_path(image):
         return by_file
-    first_folder = image_names.plain_path(image).partition("/")[0]
+    first_folder = stimulus_names.plain_path(image).partition("/")[0]
     return first_folder if first_folder in known else by_file
 
 
-def _longest_begin(stem: str, sets: Iterable[str]) -> str:
-    """Return the longest of the names `sets` that a file's stem begins with; "" for none.
+class _Row(NamedTuple):
+    """The cells of a row that are read; "" for a column that the table lacks."""
 
-    The stem must equal the name, or continue with "_" after it.
-    """
-    begins = [name for name in sets if stem == name or stem.startswith(f"{name}_")]
-    return max(begins, key=len, default="")
+    where: str  # The file and its line.
+    image: str
+    response: str
+    network: str
+    dataset: str
 
 
 def _rows(
     path: str, columns: Mapping[str, str]
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ("file:line", row) of a table; a row is a dict of texts by the name of the column.
+) -> Iterator[tuple[_Row, answer_columns.Roles]]:
+    """Yield the rows of a table, each with the columns of the table.
 
-    Lines of a Parquet file are counted as in a CSV file of the table. columns: result of
-    `parse_columns`. ValueError for a damaged file, for a row with more or fewer cells than the
-    header, and for a table without rows, with a repeated column, or without the column of
-    responses or of images.
+    Decisions are in the column of decisions, or, without one, in that of responses. columns:
+    result of `answers.columns.parse`. ValueError for a damaged file, for a table without rows,
+    and as `answers.columns.recognise` raises.
     """
-    if path.endswith(".parquet"):
-        try:
-            text = pd.read_parquet(path).to_csv(index=False)
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"{path}: must be a Parquet file ({base.one_line(error)})"
-            ) from None
-        file = io.StringIO(text)
-    else:
-        file = opening.open_text(path, newline="")
-    needed = [columns[key] for key in _NEEDED]
-    with file:
-        rows = csv.DictReader(file)
-        try:
-            header = rows.fieldnames or ()
-            repeated = [name for name in header if header.count(name) > 1]
-            if repeated:
-                raise ValueError(
-                    f"{path}:1: must name every column once, got {repeated[0]!r} twice; "
-                    "remove one of the two"
-                )
-            lacking = [name for name in needed if name not in header]
-            if lacking:
-                raise ValueError(
-                    f"{path}:1: must have the column(s) {', '.join(lacking)}, got "
-                    f"{', '.join(header) or 'none'}; name yours: --columns="
-                    + ",".join(f"{key}=YOURS" for key in _NEEDED)
-                )
-            count = 0
-            for row in rows:
-                where, count = f"{path}:{rows.line_num}", count + 1
-                if None in row or None in row.values():
-                    must = f"must have {len(header)} cells as the header"
-                    raise ValueError(f"{where}: {must}; the file is damaged or cut off")
-                yield where, row
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(
-                f"{path}: must be CSV in UTF-8 ({base.one_line(error)})"
-            ) from None
+    table = table_rows.read(path)
+    where, header = next(table, (f"{path}:1", []))
+    roles = answer_columns.recognise(where, header, columns)
+    place = {name: i for i, name in enumerate(header)}
+    image, response = place[roles.image], place[roles.decision or roles.raw]
+    network, dataset = place.get(roles.observer), place.get(roles.dataset)
+    count = 0
+    for where, cells in table:
+        count += 1
+        row = _Row(
+            where=where,
+            image=cells[image],
+            response=cells[response],
+            network="" if network is None else cells[network],
+            dataset="" if dataset is None else cells[dataset],
+        )
+        yield row, roles
     if not count:
         raise ValueError(f"{path}: must hold decisions, got a header alone; check it")

@@ -13,29 +13,16 @@ ending.
 import collections
 import functools
 import os
-import posixpath
-import re
 import unicodedata
 import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from jbias.data import base, class_maps
-from jbias.data.forms import listing
+from jbias.answers import stimulus_names
+from jbias.data import base
 from jbias.data.sets import geirhos
 
-# <number>_<experiment>_<who>_<condition>_<class>_<number>_<stimulus>.
-_TRIAL = re.compile(r"\d+_([^_]+)_(?:dnn|s\d+)_([^_]+)_([a-z]+)_\d+_(.+)")
 Places = dict[Any, list[int]]  # Numbers of images in the set, by a form of their name.
-
-
-class Trial(NamedTuple):
-    """The information in the name of a stimulus in model-vs-human's form."""
-
-    experiment: str
-    condition: str
-    category: str  # One of Geirhos' 16 classes.
-    stimulus: str  # Such as "cat7-elephant1" or "n03041632_7380".
 
 
 class ImageNames:
@@ -137,7 +124,7 @@ class PublishedNames:
         The tuple is (experiment, condition, class, stimulus), or (class, stimulus) for "geirhos".
         with_folder: whether <class>/<stimulus>.png is accepted.
         """
-        trial = parse_trial(name)
+        trial = stimulus_names.parse_trial(name)
         if self._conditions:
             if trial is None:
                 return None
@@ -146,20 +133,8 @@ class PublishedNames:
             return trial.experiment, condition, trial.category, trial.stimulus
         if trial is not None:
             return trial.category, trial.stimulus
-        folder, _, last = plain_path(name).rpartition("/")
-        return (folder, _without_ending(last)) if with_folder else None
-
-
-def plain_path(name: str) -> str:
-    """Return a path normalised: with "/" only, and without "./", "//" and spaces at its ends."""
-    return posixpath.normpath(name.strip().replace("\\", "/"))
-
-
-def parse_trial(name: str) -> Trial | None:
-    """Return the information in a name of model-vs-human's form; None for another name."""
-    match = _TRIAL.fullmatch(_without_ending(posixpath.basename(plain_path(name))))
-    trial = Trial(*match.groups()) if match else None
-    return trial if trial and trial.category in class_maps.geirhos16() else None
+        folder, _, last = stimulus_names.plain_path(name).rpartition("/")
+        return (folder, stimulus_names.without_ending(last)) if with_folder else None
 
 
 def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:
@@ -172,7 +147,11 @@ def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:
 
 def _spellings(name: str) -> list[str]:
     """Return the name unchanged, as a plain path, and URL-decoded, without repetitions."""
-    spellings = name, plain_path(name), plain_path(urllib.parse.unquote(name))
+    spellings = (
+        name,
+        stimulus_names.plain_path(name),
+        stimulus_names.plain_path(urllib.parse.unquote(name)),
+    )
     return [*dict.fromkeys(spellings)]
 
 
@@ -192,10 +171,4 @@ def _small_ending(name: str) -> str:
     return stem + ending.lower()
 
 
-def _without_ending(name: str) -> str:
-    """Return a name in the form NFC without the ending of an image file, if it has one."""
-    name = _composed(name)
-    return os.path.splitext(name)[0] if listing.is_image(name) else name
-
-
-_FORMS = (_exact, _composed, _small_ending, _without_ending)
+_FORMS = (_exact, _composed, _small_ending, stimulus_names.without_ending)

@@ -12,6 +12,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import errors
+from jbias.answers import columns as answer_columns
 from jbias.data import class_maps
 from jbias.evals import command as commands
 from jbias.evals import (
@@ -455,7 +456,7 @@ def _open(
     call: its `say` is called with lines for the user. ValueError if they cannot be opened.
     """
     if opened.decisions:
-        columns = decision_tables.parse_columns(settings.columns or "")
+        columns = answer_columns.parse(settings.columns or "")
         return [*decision_tables.load(opened.decisions, suite, columns, call.say)]
     if opened.predictor is None:
         return opened.loaded

@@ -15,6 +15,8 @@ from PIL import Image
 
 from jbias import config as jc
 from jbias import evals, evaluate, export_stimuli, models
+from jbias.answers import columns as answer_columns
+from jbias.answers import tables
 from jbias.data import class_maps
 from jbias.evals import decision_tables, networks, runner, suites
 from jbias.evals import measured as results_of_model
@@ -296,7 +298,7 @@ def test_the_set_follows_from_the_names_of_images(tmp_path):
             "measures": dict(accuracy=dict(probe="plain", sets=sets)),
         }
         suite = suites.open_suite(config, lambda line: None)
-        (network,) = decision_tables.load(str(table), suite, decision_tables.COLUMNS)
+        (network,) = decision_tables.load(str(table), suite, {})
         return [dataset for dataset, _ in network.decided]
 
     all_sets = ("edge", "silhouette", "other")
@@ -342,10 +344,10 @@ def test_empty_folders_and_files_cut_off_are_refused(
 
 
 def test_columns_are_named_by_a_flag():
-    columns = decision_tables.parse_columns("response=predicted,image=path")
-    assert columns["response"] == "predicted" and columns["network"] == "subj"
+    columns = answer_columns.parse("response=predicted,image=path")
+    assert columns == {"response": "predicted", "image": "path"}
     with pytest.raises(ValueError, match="unknown 'respnse'; did you mean 'response'"):
-        decision_tables.parse_columns("respnse=x")
+        answer_columns.parse("respnse=x")
 
 
 PUBLISHED = pathlib.Path(os.environ.get("JBIAS_TEST_DATA", "nowhere"))
@@ -420,9 +422,8 @@ def test_people_have_the_published_shape_bias():
 def test_a_column_that_is_named_twice_is_refused(tmp_path):
     path = tmp_path / "edge_mine.csv"
     path.write_text("imagename,object_response,object_response\na.png,star,disc\n")
-    columns = {key: decision_tables.COLUMNS[key] for key in decision_tables.COLUMNS}
     with pytest.raises(ValueError, match="must name every column once"):
-        list(decision_tables._rows(str(path), columns))
+        list(decision_tables._rows(str(path), {}))
 
 
 @pytest.mark.parametrize("name", ["/outside/evil", "../evil", "a/b"])
@@ -436,7 +437,7 @@ def test_a_set_that_is_named_as_a_path_is_refused(name):
 def test_a_glob_names_several_tables(tmp_path):
     for name in ("a.csv", "b.csv", "c.txt", "mycsv"):
         (tmp_path / name).write_text("x\n")
-    files = decision_tables.find_files(str(tmp_path / "*"))
+    files = tables.find_files(str(tmp_path / "*"))
     assert files == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     with pytest.raises(ValueError, match="got nothing there"):
-        decision_tables.find_files(str(tmp_path / "*.parquet"))
+        tables.find_files(str(tmp_path / "*.parquet"))

@@ -182,7 +182,7 @@ def load(tmp_path):
         rows = [f"{x},{y.split('/')[0]}" for x, y in zip(names, PHOTOS, strict=True)]
         table = tmp_path / "test_mine.csv"
         table.write_text("\n".join(["imagename,object_response", *rows]))
-        (network,) = decision_tables.load(str(table), suite, decision_tables.COLUMNS)
+        (network,) = decision_tables.load(str(table), suite, {})
         return network.decided["test", ""].tolist()
 
     return read
@@ -216,7 +216,7 @@ def test_a_response_is_a_class_with_accents_composed_or_not(tmp_path):
         rows = [f"{response}/{response}.png,{response}", f"tea/tea.png,{response}"]
         text = "\n".join(["imagename,object_response", *rows])
         table.write_text(text, encoding="utf-8")
-        (network,) = decision_tables.load(str(table), suite, decision_tables.COLUMNS)
+        (network,) = decision_tables.load(str(table), suite, {})
         assert network.decided["test", ""].tolist() == [0, 0]
 
 
