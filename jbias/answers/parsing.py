@@ -135,7 +135,7 @@ def _grammar(
 
 
 _REFUSAL = re.compile(
-    r"\W*(?:i(?:['’]| a)m (?:(?:very|so|really) )?(?:sorry|unable|afraid|not able)"
+    r"\W{0,9}(?:i(?:['’]| a)m (?:(?:very|so|really) )?(?:sorry|unable|afraid|not able)"
     r"|sorry\b|(?:i )?apologi[sz]e|my apologies|unfortunately,? i\b|as an? (?:large )?"
     r"(?:ai|artificial intelligence|language model)\b"
     r"|i (?:can ?not|can['’]?t|could not|couldn['’]?t|am not able to|won['’]?t|do not|don['’]?t)\b"
@@ -147,11 +147,16 @@ _CONCLUSION = re.compile(
     r"\b(?:answer|option|choice|category|class)\b[^.:\n]{0,60}?(?:\bis\b|\bbe\b|:)+",
     re.IGNORECASE,
 )
-_NEGATION = re.compile(
-    r"\b(?:not|no|isn['’]t|never|without|neither|nor)(?: an?| the| any)?\s*$",
+_INTRODUCTION = re.compile(
+    r"(?:the )?(?:correct |best )?(?:answer|option|choice)(?: is)?\s?:?\s?",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z])|\n")
+_MARKS = " \n\"'*`(["
+_NEGATION = re.compile(
+    r"\b(?:not|no|isn['’]t|never|without|neither|nor)(?: an?| the| any)?\s$",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?](?=\s[A-Z])|\n")
 # Fewest options of a list that a response goes through in order.
 _LIST = 4
 
@@ -178,37 +183,28 @@ class _Grammar:
         )
         letters = f"[{re.escape(''.join(options))}]" if options else "(?!)"
         name = rf"(?<![\w-])(?i:(?P<name>{names}))(?![\w-]|['’]s[- ]eye\b)"
-        mark = r"[\s\"'*`(\[]*"
-        close = r"[\"'*`]*[.:,;)\]-][\"'*`]*"
+        # Repetitions are bounded, so that no response takes long.
+        mark = r"[\"'*`(\[ ]{0,4}"
+        close = r"[\"'*`]{0,3}[.:,;)\]-][\"'*`]{0,3}"
         article = r"(?i:an? |the )?"
         # "D. bird", "(D) a bird", "D bird"; "A bird" and "I" have no letters.
-        pair = (
-            rf"(?<![\w'’])(?P<letter>{letters})"
-            rf"(?:{close}\s*{mark}{article}|(?<![AI])\s+){name}"
-        )
-        begin = r"(?i:(?:the )?(?:correct |best )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
-        self.letter_alone = re.compile(
-            rf"{mark}{begin}{mark}(?P<letter>(?i:{letters}))[\"'*`.:,;)\]\s]*"
-        )
+        beside = rf"(?:{close}\s?{mark}{article}|(?<![AaIi])\s){name}"
         self.name = re.compile(name)
-        self.pair = re.compile(pair)
-        self.first_pair = re.compile(
-            rf"{mark}{begin}{mark}{pair.replace(letters, f'(?i:{letters})')}"
-            if options
-            else "(?!)"
+        self.pair = re.compile(rf"(?<![\w'’])(?P<letter>{letters}){beside}")
+        # For the beginning of a response, without marks and "The answer is".
+        self.letter_alone = re.compile(
+            rf"(?P<letter>(?i:{letters}))[\"'*`.:,;)\]\s]{{0,6}}"
         )
+        self.first_pair = re.compile(rf"(?P<letter>(?i:{letters})){beside}")
+        self.first_letter = re.compile(rf"(?P<letter>{letters}){close}")
         # A letter at the beginning of the response, a line, a sentence or a bracket.
-        self.first_letter = re.compile(
-            rf"{mark}{begin}{mark}(?P<letter>{letters}){close}"
-        )
         self.sentence_letter = re.compile(
-            rf"(?:^|(?<=[\n(])|(?<=[.!?:]\s))\s*[\"'*`(\[]*(?P<letter>{letters})"
-            rf"(?:{close}|\s*$|(?=\s*\n))",
+            rf"(?:^|(?<=\()|(?<=[.!?:]\s)){mark}(?P<letter>{letters})(?:{close}|\s?$)",
             re.MULTILINE,
         )
         # "The answer is D", "... is option D, because".
-        self.told_letter = re.compile(
-            rf"{mark}(?i:option |letter )?{mark}(?P<letter>{letters})(?![\w'’])"
+        self.concluded_letter = re.compile(
+            rf"\s?{mark}(?i:option |letter )?{mark}(?P<letter>{letters})(?![\w'’])"
         )
         # InstructBLIP's line breaks are published as the letter "n" ("I. chairnI. chair").
         self.lost_break = re.compile(
@@ -221,14 +217,16 @@ class _Grammar:
             is_refused = _plain_words(response) in _REFUSED_WORDS
             return Parsed("", "refusal" if is_refused else "empty")
         response = self.lost_break.sub("\n", response)
-        match = self.letter_alone.fullmatch(response)
+        response = "\n".join(filter(None, map(_single_spaces, response.splitlines())))
+        text, is_introduced = _without_introduction(response)
+        match = self.letter_alone.fullmatch(text)
         if match:
             return self._decide([_Mention(match["letter"].upper(), "")])
-        if self.first_pair.match(response):
-            return self._of_first_pair(response)
-        match = self.first_letter.match(response)
+        if self.first_pair.match(text):
+            return self._of_first_pair(text, can_list=not is_introduced)
+        match = self.first_letter.match(text)
         if match:
-            return self._of_first_letter(match["letter"], response)
+            return self._of_first_letter(match["letter"], text)
         conclusions = [*_CONCLUSION.finditer(response)]
         if conclusions:
             parsed = self._of_conclusion(response, conclusions[-1].end())
@@ -238,17 +236,17 @@ class _Grammar:
             return Parsed("", "refusal")
         return self._decide(self._mentions(response))
 
-    def _of_first_pair(self, response: str) -> Parsed:
-        """Return the decision of a response that begins with a letter and a class."""
-        first = self.first_pair.match(response)
+    def _of_first_pair(self, text: str, *, can_list: bool) -> Parsed:
+        """Return the decision of a text that begins with a letter and a class.
+
+        can_list: whether the options of a list may follow.
+        """
+        first = self.first_pair.match(text)
         mention = self._mention(first)
-        pairs = [
-            mention,
-            *map(self._mention, self.pair.finditer(response, first.end())),
-        ]
+        pairs = [mention, *map(self._mention, self.pair.finditer(text, first.end()))]
         if len({pair.letter for pair in pairs}) == 1:
             return self._decide(pairs)
-        if not self._is_list(pairs):
+        if not can_list or not self._is_list(pairs):
             return Parsed("", "several options")
         return self._decide([mention])._replace(rule="first of a list")
 
@@ -278,7 +276,7 @@ class _Grammar:
         end = _SENTENCE_END.search(response, self._after_letter(response, start))
         sentence = response[start : end.start() if end else len(response)]
         mentions = self._mentions(sentence)
-        match = self.told_letter.match(sentence)
+        match = self.concluded_letter.match(sentence)
         if match and not self._is_article(sentence, match):
             mentions.append(_Mention(match["letter"], ""))
         if not mentions:
@@ -293,7 +291,7 @@ class _Grammar:
 
     def _after_letter(self, sentence: str, start: int) -> int:
         """Return the end of a letter with its dot at `start`: that dot ends no sentence."""
-        match = self.told_letter.match(sentence, start)
+        match = self.concluded_letter.match(sentence, start)
         return match.end() + 1 if match else start
 
     def _is_article(self, sentence: str, match: re.Match) -> bool:
@@ -308,7 +306,9 @@ class _Grammar:
             mentions.append(self._mention(match))
             ends.add(match.end())
         for match in self.name.finditer(response):
-            is_denied = _NEGATION.search(response[: match.start()][-24:])
+            is_denied = _NEGATION.search(
+                response[max(0, match.start() - 24) : match.start()]
+            )
             if match.end() not in ends and not is_denied:
                 mentions.append(_Mention("", self.by_name[_plain(match["name"])]))
         for match in self.sentence_letter.finditer(response):
@@ -334,6 +334,18 @@ class _Grammar:
         if len(by_letter) == len(by_name) == 1:
             return Parsed("", "letter and class differ")
         return Parsed("", "several options")
+
+
+def _single_spaces(line: str) -> str:
+    """Return a line with single spaces between its words and none around them."""
+    return " ".join(line.split())
+
+
+def _without_introduction(response: str) -> tuple[str, bool]:
+    """Return a response without marks and "The answer is" before it, and whether it had these words."""
+    text = response.lstrip(_MARKS)
+    match = _INTRODUCTION.match(text)
+    return (text[match.end() :].lstrip(_MARKS), True) if match else (text, False)
 
 
 def _plain(name: str) -> str:

@@ -9,7 +9,9 @@ import sys
 import pandas as pd
 import pytest
 
-from jbias.answers import tables
+from jbias.answers import columns, observers, parsing, tables
+from jbias.untrusted import limits
+from tests import cases
 from tests.answers import published
 
 IMAGES = ("airplane1-bicycle2", "bear3-bear1", "cat7-elephant1", "dog3-clock1")
@@ -86,3 +88,252 @@ def test_shape_biases_are_those_that_pandas_counts():
         )
         == 0.2207
     )
+
+
+def test_a_table_is_read_with_any_ending_case_and_order(tmp_path):
+    """A byte order mark, CRLF, line breaks in cells, other columns and empty lines."""
+    path = tmp_path / "20240205_205457_mine.csv"
+    text = (
+        "Image,Note,PRED_LABEL\r\n"
+        'dog3-clock1.png,"a\r\nb, ""c""",Dog \r\n'
+        "\r\n"
+        "cat7-elephant1,,ELEPHANT\r\n"
+        "bear3-bear1,,None\r\n"
+    )
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (observer,) = tables.read(str(path))
+    assert (observer.name, observer.dataset) == ("mine", "cue-conflict")
+    assert observer.images == ("bear3-bear1", "cat7-elephant1", "dog3-clock1")
+    names = [observer.classes[i] if i >= 0 else "" for i in observer.decision]
+    assert names == ["", "elephant", "dog"]
+    assert (observer.shape_bias.n_shape, observer.shape_bias.n_texture) == (1, 1)
+    assert observer.responses is None and observer.parser == ""
+
+
+@cases.each(
+    "word", ["", "na", "NA", "None", "NaN", "n/a", "null", "Refused", "unparsable"]
+)
+def test_no_answer_is_an_answer(tmp_path, word):
+    path = write(tmp_path / "mine.csv", [(IMAGES[0], "airplane"), (IMAGES[2], word)])
+    (observer,) = tables.read(path)
+    assert observer.decision.tolist() == [0, observers.NO_ANSWER]
+    assert observer.accuracy == 1 / 2
+
+
+def test_a_parquet_file_is_read_as_the_csv_file_of_the_table(tmp_path):
+    table = pd.DataFrame({"image": IMAGES, "pred_label": ["bird", None, "cat", "na"]})
+    table.to_parquet(tmp_path / "mine.parquet")
+    table.to_csv(tmp_path / "other.csv", index=False)
+    from_parquet, from_csv = tables.read(str(tmp_path))
+    assert from_parquet.decision.tolist() == from_csv.decision.tolist()
+    assert from_parquet.is_unanswered.sum() == 2
+
+
+def test_rows_of_several_observers_and_sets_are_several_observers(tmp_path):
+    header = ("subj", "set", "image", "category", "response")
+    rows = [
+        ("ann", "cue-conflict", "dog3-clock1", "dog", "dog"),
+        ("bob", "cue-conflict", "dog3-clock1", "dog", "clock"),
+        ("ann", "sketch", "n01.png", "cat", "na"),
+        ("ann", "sketch", "n02.png", "dog", "dog"),
+    ]
+    read = tables.read(write(tmp_path / "people.csv", rows, header))
+    assert [(x.name, x.dataset) for x in read] == [
+        ("ann", "cue-conflict"),
+        ("ann", "sketch"),
+        ("bob", "cue-conflict"),
+    ]
+    assert [x.accuracy for x in read] == [1, 0.5, 0]
+    assert read[1].texture is None
+    assert {*observers.panels(read)} == {"cue-conflict", "sketch"}
+
+
+def test_names_are_unique_by_the_folder_and_factors_follow_from_the_path(tmp_path):
+    row = [(IMAGES[0], "airplane")]
+    for name in (
+        "vlm/vqa/20240205_205457_llava.csv",
+        "vlm/captioning/2024xxxx_yyyyyy_llava.csv",
+        "clip/RN50_None.csv",
+        "clip/RN50_a_photo_of_a_CLS..csv",
+        "cue-conflict_subject-01_session_1.csv",
+    ):
+        write(tmp_path / name, row)
+    (tmp_path / "README.md").write_text("# Not a table")
+    (tmp_path / "clip/scores.json").write_text("{}")
+    write(tmp_path / ".ipynb_checkpoints/RN50_None.csv", row)
+    read = tables.read(str(tmp_path))
+    factors = {
+        x.name: tuple(x.factors[name] for name in observers.FACTORS) for x in read
+    }
+    assert factors == {
+        "llava (vqa)": ("llava", "vqa", "", "vlm/vqa"),
+        "llava (captioning)": ("llava", "captioning", "", "vlm/captioning"),
+        "RN50_None": ("RN50", "", "None", "clip"),
+        "RN50_a_photo_of_a_CLS.": ("RN50", "", "a_photo_of_a_CLS.", "clip"),
+        "subject-01": ("subject-01", "", "", ""),
+    }
+    assert [x.name for x in read] == sorted(factors)
+
+
+def test_names_with_signs_of_other_languages_are_kept_as_text(tmp_path):
+    name = "<script>alert(1)</script> ../\u202ex"
+    path = write(
+        tmp_path / "mine.csv",
+        [(name, IMAGES[0], "airplane")],
+        ("model", "image", "pred_label"),
+    )
+    assert tables.read(path)[0].name == name
+
+
+def test_a_file_named_twice_is_read_once(tmp_path):
+    path = write(tmp_path / "mine.csv", [(IMAGES[0], "airplane")])
+    assert len(tables.read([path, str(tmp_path)])) == 1
+
+
+def test_words_are_parsed_where_there_is_no_decision(tmp_path):
+    """A column `response` of classes has decisions; of sentences, it is parsed."""
+    words = [(IMAGES[0], "A. airplane"), (IMAGES[2], "I'm sorry, I cannot say")]
+    lines = []
+    path = write(tmp_path / "words.csv", words, ("image", "response"))
+    (observer,) = tables.read(path, say=lines.append)
+    assert observer.decision.tolist() == [0, observers.NO_ANSWER]
+    assert observer.parser == parsing.VERSION
+    assert observer.responses == ("A. airplane", "I'm sorry, I cannot say")
+    assert lines == [
+        f"{path}: 2 of 2 decisions are parsed from 'response' (parser {parsing.VERSION})"
+    ]
+    classes = [(IMAGES[0], "airplane"), (IMAGES[2], "None")]
+    path = write(tmp_path / "classes.csv", classes, ("image", "response"))
+    (observer,) = tables.read(path)
+    assert observer.decision.tolist() == [0, observers.NO_ANSWER]
+    assert observer.parser == ""
+
+
+def test_published_decisions_can_be_parsed_again(tmp_path):
+    rows = [
+        (IMAGES[0], "A", "bicycle"),
+        (IMAGES[1], "no idea", "bear"),
+        (IMAGES[2], "H. cat", "H"),
+    ]
+    path = write(tmp_path / "a.csv", rows, ("image", "response", "pred_label"))
+    (published_decisions,) = tables.read(path)
+    (parsed,) = tables.read(path, parse="raw")
+    cat = parsing.CLASSES16.index("cat")
+    # "H" is no class: the words of this row are parsed.
+    assert published_decisions.decision.tolist() == [2, 1, cat]
+    assert parsed.decision.tolist() == [0, observers.NO_ANSWER, cat]
+    assert published_decisions.parser == parsed.parser == parsing.VERSION
+    with pytest.raises(ValueError, match="must be one of published, raw"):
+        tables.read(path, parse="again")
+
+
+GOOD = [(name, "airplane") for name in IMAGES]
+PAIR = ("image", "pred_label")
+
+
+@cases.each(
+    ("rows", "header", "message"),
+    [
+        ([*GOOD, ("dog9-cat1",)], PAIR, "mine.csv:6: must have 2 cells as the header"),
+        ([*GOOD, ("dog9-cat1", "a", "b")], PAIR, "the file is damaged or cut off"),
+        (GOOD, ("image", "image"), "must name every column once, got 'image' twice"),
+        (
+            [("dog9-cat1", "dog", "cat")],
+            ("image", "object_response", "pred_label"),
+            "choose by --columns=response=object_response",
+        ),
+        (
+            [*GOOD, ("dog9-cat1", "unicorn")],
+            PAIR,
+            (
+                "mine.csv:6: pred_label must be one of the set's classes or a word for no "
+                "answer, such as na, got 'unicorn'"
+            ),
+        ),
+        ([*GOOD, ("dog9-cat1", "dogs")], PAIR, "got 'dogs'; did you mean 'dog'?"),
+        (
+            [("dog9-cat1", "dog", "cat")],
+            ("image", "pred_label", "category"),
+            "mine.csv:2: 'dog9-cat1' must have the correct class 'dog' that its name says",
+        ),
+        (
+            [*GOOD, ("dog3-clock1.png", "dog")],
+            PAIR,
+            (
+                "mine.csv:6: an image must be decided about once, got 'dog3-clock1.png' again "
+                "after "
+            ),
+        ),
+        (
+            [*GOOD, ("dog9-kitten1", "dog")],
+            PAIR,
+            "mine.csv:6: the image must be named as",
+        ),
+        ([("IMG_1", "dog")], PAIR, "or its correct class in a column, got 'IMG_1'"),
+        ([], PAIR, "must hold decisions, got a header alone"),
+        (GOOD, ("name", "score"), "must have the column(s) object_response, imagename"),
+    ],
+)
+def test_hostile_tables_are_refused(tmp_path, rows, header, message):
+    path = write(tmp_path / "mine.csv", rows, header)
+    assert message in refusal(path)
+    # One bad file refuses its folder, with its own path.
+    write(tmp_path / "good.csv", GOOD)
+    assert "mine.csv" in refusal(str(tmp_path))
+
+
+def refusal_of_bytes(path, content):
+    """Return the message with which a file of these bytes is refused."""
+    path.write_bytes(content)
+    return refusal(str(path))
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "mine.csv"
+    assert "got none" in refusal_of_bytes(path, b"")
+    assert "UTF-8" in refusal_of_bytes(path, b"image,pred_label\ndog9-cat1,d\xff\xfe\n")
+    assert "UTF-8" in refusal_of_bytes(path, b"image,pred_label\ndog9-cat1,d\0og\n")
+    cut = b'image,pred_label,response\ndog9-cat1,dog,"a dog\non a'
+    assert "the file is damaged or cut off" in refusal_of_bytes(path, cut)
+    long = b"image,pred_label\ndog9-cat1," + b"x" * 200_000
+    assert "field larger than" in refusal_of_bytes(path, long)
+    assert "must be a Parquet file" in refusal_of_bytes(tmp_path / "a.parquet", b"PAR1")
+    monkeypatch.setattr(limits, "MAX_TABLE_BYTES", 20)
+    message = refusal_of_bytes(path, b"image,pred_label\ndog9-cat1,dog\n")
+    assert "must have at most 20 bytes" in message
+
+
+def test_two_files_of_an_observer_in_a_folder_are_refused(tmp_path):
+    write(tmp_path / "20240205_205457_a.csv", GOOD)
+    write(tmp_path / "20240206_205457_a.csv", GOOD)
+    with pytest.raises(ValueError, match="an observer must have one file on the set"):
+        tables.read(str(tmp_path))
+
+
+def test_empty_and_missing_folders_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="got an empty one"):
+        tables.read(str(tmp_path))
+    with pytest.raises(ValueError, match="got nothing there"):
+        tables.read(str(tmp_path / "missing"))
+
+
+def test_the_flags_of_columns_and_set_decide(tmp_path):
+    header = ("object_response", "pred_label", "path", "truth")
+    path = write(tmp_path / "a.csv", [("ant", "bee", "1.jpg", "ant")], header)
+    options = columns.parse("response=object_response,image=path")
+    (observer,) = tables.read(path, columns=options, dataset="insects")
+    assert (observer.dataset, observer.accuracy) == ("insects", 1)
+
+
+@published.needed
+def test_parsing_again_keeps_the_words_and_the_version():
+    """Captions often name no class; answers by multiple choice nearly always do."""
+    read = tables.read(str(published.VLM), parse="raw")
+    share = {x.path: x.is_unanswered.mean() for x in read}
+    by_task = {
+        task: [share[x.path] for x in read if x.factors["task"] == task]
+        for task in tables.TASKS
+    }
+    assert max(by_task["vqa"]) < 0.01 < min(by_task["captioning"])
+    assert all(x.parser == parsing.VERSION for x in read if x.responses)
+    assert all(x.parser == "" for x in read if not x.responses)

@@ -1,0 +1,251 @@
+"""The parser reads what responses say and nothing else; it agrees with published readings."""
+
+import pandas as pd
+import pytest
+
+from jbias.answers import parsing
+from jbias.measures import human_answers
+from tests import cases
+from tests.answers import published
+
+LIST = ". ".join(
+    f"{x}: {y}" for x, y in parsing.letter_options(parsing.CLASSES16).items()
+)
+
+
+@cases.each(
+    ("response", "decision"),
+    [
+        # Letters.
+        ("D", "bird"),
+        ("d", "bird"),
+        ("D.", "bird"),
+        (" D\n", "bird"),
+        ("(D)", "bird"),
+        ("D)", "bird"),
+        ("**D**", "bird"),
+        ("[D].", "bird"),
+        ("A", "airplane"),
+        ("I.", "chair"),
+        ("Answer: D", "bird"),
+        ("The answer is D", "bird"),
+        ("The correct answer is (D).", "bird"),
+        ("Option D", "bird"),
+        ("D. The image shows an animal.", "bird"),
+        # Letters with classes.
+        ("D. bird", "bird"),
+        ("D) bird", "bird"),
+        ("(D) bird", "bird"),
+        ("D: Bird.", "bird"),
+        ("D - bird", "bird"),
+        ("D bird", "bird"),
+        ("d. bird", "bird"),
+        ("D. a bird", "bird"),
+        ("The answer is D. bird.", "bird"),
+        ("Answer: D. bird", "bird"),
+        ("A. airplane", "airplane"),
+        ("I. chair", "chair"),
+        ("I. chair\nI. chair\nI. chair", "chair"),
+        ("I. chairnI. chairnI. chairnI. cha", "chair"),
+        ("D. bird. The image shows a bird on top of a truck.", "bird"),
+        # Classes.
+        ("bird", "bird"),
+        ("Bird.", "bird"),
+        ("BIRD", "bird"),
+        ("A bird on a wire", "bird"),
+        ("A bird", "bird"),
+        ("a bird", "bird"),
+        ("I see a bird.", "bird"),
+        ("I think it is a bird, a very small bird.", "bird"),
+        ("It is not a cat, it is a dog.", "dog"),
+        ("The object is a truck!", "truck"),
+        ("The image shows a bird. It is in the air.", "bird"),
+        # Conclusions.
+        ("The image looks most like a bicycle.\nThe answer is C.", "bicycle"),
+        ("The image looks most like a bird.\nD.", "bird"),
+        ("It has a car and a clock. Therefore, the correct option is G. car.", "car"),
+        ("There are cars and a dog. The answer is a bird.", "bird"),
+        (
+            "It shows a cat or a dog, but the best option is K, because of its ears.",
+            "dog",
+        ),
+        ("JnThe clock in the image is an analog clock.", "clock"),
+        # A list that goes on after the answer.
+        (LIST, "airplane"),
+        (
+            "L: elephantnM: keyboardnN: knifenO: ovennP: trucknA: airplanenB: bea",
+            "elephant",
+        ),
+    ],
+)
+def test_responses_that_name_an_option(response, decision):
+    assert parsing.parse(response)[:2] == (decision, "")
+
+
+@cases.each(
+    ("response", "reason"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ("None", "empty"),
+        ("N/A", "empty"),
+        ("BLOCKED", "refusal"),
+        ("I'm sorry, I cannot help with that.", "refusal"),
+        ("I’m sorry, but I can’t identify the bird.", "refusal"),
+        ("As an AI, I cannot see images.", "refusal"),
+        ("As an AI language model, I do not see a cat.", "refusal"),
+        ("I cannot determine the object.", "refusal"),
+        ("There is no image to reference.", "refusal"),
+        ("Unfortunately, I am unable to say.", "refusal"),
+        ("D. cat", "letter and class differ"),
+        ("(A) bird", "letter and class differ"),
+        ("The answer is D. cat.", "letter and class differ"),
+        ("D. The image shows a cat.", "letter and class differ"),
+        (
+            "The image looks most like a bird. The answer is C.",
+            "letter and class differ",
+        ),
+        ("D or H", "no option"),
+        ("bird or cat", "several options"),
+        ("D. bird or H. cat", "several options"),
+        ("D. bird, H. cat", "several options"),
+        ("A cat sits on a car.", "several options"),
+        (
+            "The best option is A. airplane, B. bear, C. bicycle, D. bird, E. boat",
+            "several options",
+        ),
+        ("JnCnDnEnFnGnHnInJnKnLnMnNnOnPnAnBnC", "several options"),
+        ("B. It shows an elephant. D. It shows a bird.", "several options"),
+        ("An airliner above the clouds", "no option"),  # No synonyms.
+        ("Two birds", "no option"),  # No plurals.
+        ("A carpet with a birdhouse", "no option"),
+        ("from a bird's-eye view", "no option"),
+        ("This is not a bird.", "no option"),
+        ("A", ""),
+        ("A nice picture", "no option"),
+        ("I do not know", "refusal"),
+        ("Q", "no option"),
+        ("zebra", "no option"),
+        ("1", "no option"),
+    ],
+)
+def test_responses_that_name_no_option(response, reason):
+    parsed = parsing.parse(response)
+    assert parsed.reason == reason
+    assert bool(parsed.decision) == (not reason)
+
+
+def test_every_option_is_read_in_every_usual_form():
+    """A letter, a class and both give the same class, for all 16."""
+    for letter, name in parsing.letter_options(parsing.CLASSES16).items():
+        forms = (
+            letter,
+            f"{letter}.",
+            f"({letter})",
+            f"{letter}. {name}",
+            f"{letter}) {name}",
+            f"({letter}) {name.upper()}",
+            f"The answer is {letter}.",
+            f"The answer is {letter}. {name}.",
+            f"The answer is {name}.",
+            f"Therefore, the correct option is {letter}.",
+            name,
+            f"A {name} on a table.",
+            f"It is a photo of a {name}",
+        )
+        for form in forms:
+            assert parsing.parse(form).decision == name, form
+
+
+def test_letters_that_differ_from_the_class_are_never_an_answer():
+    options = parsing.letter_options(parsing.CLASSES16)
+    for letter, right in options.items():
+        for name in parsing.CLASSES16:
+            for form in (f"{letter}. {name}", f"The answer is ({letter}) {name}."):
+                expected = name if name == right else ""
+                assert parsing.parse(form).decision == expected, form
+
+
+def test_other_classes_and_options_can_be_named():
+    classes = ("traffic light", "tabby_cat", "zebra")
+    assert (
+        parsing.parse("B. traffic light", classes=classes).decision == "traffic light"
+    )
+    assert parsing.parse("It is a tabby cat.", classes=classes).decision == "tabby_cat"
+    options = {"A": "zebra", "B": "traffic light", "C": "tabby_cat"}
+    assert parsing.parse("A", options, classes).decision == "zebra"
+    assert parsing.parse("A", {}, classes).reason == "no option"
+    assert parsing.letter_options([str(i) for i in range(27)]) == {}
+
+
+def test_a_longer_class_is_not_the_shorter_one_in_it():
+    classes = ("bear", "polar bear")
+    assert parsing.parse("a polar bear", classes=classes).decision == "polar bear"
+
+
+@cases.each(
+    "text", ["", " ", "na", "NA", "None", "NaN", "n/a", "null", "-", "[refused]"]
+)
+def test_words_for_no_answer(text):
+    assert parsing.is_no_answer(text)
+    assert parsing.parse(text).decision == ""
+
+
+def test_the_word_of_human_observers_is_no_answer_and_classes_are_answers():
+    assert parsing.is_no_answer(human_answers.NONE)
+    assert not any(parsing.is_no_answer(name) for name in parsing.CLASSES16)
+
+
+@cases.each(
+    ("text", "name"),
+    [("Bird ", "bird"), ("BIRD", "bird"), ("birds", ""), ("bird.", ""), ("", "")],
+)
+def test_classes_in_cells_may_differ_in_case_and_spaces_only(text, name):
+    assert parsing.match_class(text, parsing.CLASSES16) == name
+
+
+def test_classes_that_differ_in_case_only_are_matched_exactly():
+    classes = ("Jaguar", "jaguar")
+    assert parsing.match_class("jaguar", classes) == "jaguar"
+    assert parsing.match_class("JAGUAR", classes) == ""
+
+
+def test_hostile_responses_take_no_time():
+    """Long repetitions of the parts of a pattern: the parser must not backtrack."""
+    for part in (
+        "(",
+        "A. ",
+        "answer is ",
+        "not a ",
+        "bird ",
+        "n",
+        "*",
+        "\n",
+        "A",
+        "In",
+    ):
+        assert isinstance(parsing.parse(part * (100_000 // len(part))), parsing.Parsed)
+
+
+@published.needed
+def test_published_answers_by_multiple_choice_are_read_as_published():
+    """At least 99.9 % of 14 x 1,280 answers; no answer on both sides agrees."""
+    num_equal = count = 0
+    for path in (published.VLM / "vlm/vqa").glob("*.csv"):
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        for words, label in zip(table["response"], table["pred_label"], strict=True):
+            expected = "" if label == "None" else label
+            num_equal += parsing.parse(words).decision == expected
+            count += 1
+    assert count == 14 * 1280
+    assert num_equal / count >= 0.999
+
+
+@published.needed
+@pytest.mark.parametrize("folder", ["clip", "inet_classifier"])
+def test_responses_that_are_classes_are_these_classes(folder):
+    for path in (published.VLM / folder).glob("*.csv"):
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        if "response" in table:
+            decided = table["response"].map(lambda words: parsing.parse(words).decision)
+            assert (decided == table["pred_label"]).all()
