@@ -261,6 +261,31 @@ def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, ca
     assert records_by_metric["accuracy_shape"]["count"] == 210
 
 
+def test_columns_and_words_of_other_tables_are_recognised_without_a_flag(tmp_path):
+    """Published files have `image` and `pred_label`; every word for no answer is read."""
+    images = tmp_path / "photos/test"
+    words = {"1": "Bird ", "2": "None", "3": "", "4": "refused", "5": "CAT"}
+    for folder in ("bird", "cat"):
+        (images / folder).mkdir(parents=True)
+        for name in words:
+            Image.new("RGB", (8, 8)).save(images / folder / f"{name}.png")
+    table = tmp_path / "mine.csv"
+    lines = [f"bird/{name}.png,some words,{word}" for name, word in words.items()]
+    table.write_text("\n".join(["image,response,pred_label", *lines]) + "\n")
+    config = {
+        "size": 8,
+        "sets": {
+            "photos": dict(data="folder", split="test", root=str(tmp_path / "photos"))
+        },
+        "measures": dict(accuracy=dict(probe="plain", sets=("photos",))),
+    }
+    suite = suites.open_suite(config, lambda line: None)
+    (network,) = decision_tables.load(str(table), suite, {})
+    no_row, no_answer = decision_tables._NO_ROW, decision_tables._NO_ANSWER
+    (decided,) = network.decided.values()
+    assert decided.tolist() == [0, no_answer, no_answer, no_answer, 1, *[no_row] * 5]
+
+
 def test_a_table_without_any_answer_is_not_one_of_a_constant_class(
     exported, answered, tmp_path
 ):
