@@ -105,8 +105,8 @@ def recognise(where: str, header: Sequence[str], columns: Mapping[str, str]) -> 
     repeated = [name for name in header if header.count(name) > 1]
     if repeated:
         raise ValueError(
-            f"{where}: must name every column once, got {repeated[0]!r} twice; "
-            "remove one of the two"
+            f"{where}: must name every column once, got {errors.abbreviate(repeated[0])} "
+            "twice; remove one of the two"
         )
     _refuse_lacking(where, [x for x in columns.values() if x not in header], header)
     free = [name for name in header if name not in columns.values()]

@@ -221,5 +221,5 @@ def _check_label(row: Row, expected: str, *labels: str) -> None:
                 label,
                 "check the column of correct classes, or name another: "
                 "--columns=label=YOURS",
-                name=f"{row.image!r}",
+                name=errors.abbreviate(row.image),
             )

@@ -228,8 +228,9 @@ def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
     for image, row in zip(images, cells, strict=True):
         if image in first_row:
             raise ValueError(
-                f"{row.where}: an image must be decided about once, got {row.image!r} again "
-                f"after {first_row[image]}; leave one of them out"
+                f"{row.where}: an image must be decided about once, got "
+                f"{errors.abbreviate(row.image)} again after {first_row[image]}; leave one of "
+                "them out"
             )
         first_row[image] = row.where
 
