@@ -8,6 +8,7 @@
 """
 
 import dataclasses
+import functools
 import os
 import posixpath
 import re
@@ -104,7 +105,7 @@ def recognise(rows: Sequence[Row], *, stem: str, dataset: str = "") -> Stimuli:
     """
     by_name = longest_begin(stem, PUBLISHED_SETS)
     is_other_set = (dataset or by_name) in set(PUBLISHED_SETS) - {CUE_CONFLICT}
-    places = [_place(row) for row in rows]
+    places = [_place(row.image) for row in rows]
     cues = [_CONFLICT.fullmatch(place.stimulus.casefold()) for place in places]
     if not is_other_set and any(cues):
         return _conflicts(rows, places, cues, dataset or by_name or CUE_CONFLICT)
@@ -126,12 +127,13 @@ class _Place(NamedTuple):
     category: str  # Class by the trial or the folder; "" if unknown.
 
 
-def _place(row: Row) -> _Place:
-    """Return what the name of a row's image says."""
-    trial = parse_trial(row.image)
+@functools.lru_cache(2**14)  # All files of a set have the same names.
+def _place(image: str) -> _Place:
+    """Return what the name of an image says."""
+    trial = parse_trial(image)
     if trial:
         return _Place(trial.stimulus, trial.category)
-    folder, _, last = plain_path(row.image).rpartition("/")
+    folder, _, last = plain_path(image).rpartition("/")
     folder = folder.rpartition("/")[2].casefold()
     return _Place(without_ending(last), folder if folder in CLASSES16 else "")
 
