@@ -202,4 +202,6 @@ def _add_bar(
     bar.update_ticks()
     bar.set_label("mean difference in favour of the row", **plots.ink(7.5))
     bar.outline.set_visible(False)
+    # As shapes, not as an image, which a page may not embed; edges close the gaps between them.
+    bar.solids.set(rasterized=False, edgecolor="face")
     bar.ax.tick_params(length=0, labelsize=7.5, labelcolor=plots.INK)

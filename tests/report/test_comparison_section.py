@@ -197,6 +197,7 @@ def test_cells_have_the_numbers_of_their_pair(larger_is_better):
     assert blue < 0.5 < red
     svg = plots.to_svg(fig)
     assert "against algorithm" in svg and "images, equal on" in svg
+    assert "data:image" not in svg, "a page loads nothing, also not from its own text"
 
 
 def test_text_is_legible_on_the_darkest_colour():
