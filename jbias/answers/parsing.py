@@ -11,7 +11,9 @@ object is it?") is read by these rules; the first that applies decides:
    "first of a list".
 4. A response that begins with a letter ("D. The image shows ...") is this option.
 5. A conclusion ("The answer is D.", "Therefore, the correct option is G. car.") is its option.
-6. A response that begins as a refusal ("I'm sorry, I cannot ...", "As an AI ...") is no answer.
+6. A response that begins as a refusal ("I'm sorry, I cannot ...", "As an AI ...") is no answer,
+   and one that says that no option fits ("None of the options ...", "... does not match any of
+   the options listed (A-P)").
 7. Otherwise the response is the only class that its words and its letters at the beginnings of
    sentences name; "not a bird" does not name a bird.
 
@@ -142,6 +144,13 @@ _REFUSAL = re.compile(
     r"|(?:there is|there['’]s) no image|no image\b|unable to\b)",
     re.IGNORECASE,
 )
+_NO_OPTION_FITS = re.compile(
+    r"\b(?:none of (?:the|these|those)\b"
+    r"|(?:not|n['’]t) (?:match|fit|correspond to|resemble|belong to|show|depict|contain) any of\b"
+    r"|not (?:among|listed among|one of) the (?:given |listed |provided )?"
+    r"(?:options|choices|categories|classes)\b)",
+    re.IGNORECASE,
+)
 # Words before an answer; the last such place of a response counts.
 _CONCLUSION = re.compile(
     r"\b(?:answer|option|choice|category|class)\b[^.:\n]{0,60}?(?:\bis\b|\bbe\b|:)+",
@@ -234,6 +243,8 @@ class _Grammar:
                 return parsed
         if _REFUSAL.match(response):
             return Parsed("", "refusal")
+        if _NO_OPTION_FITS.search(response):
+            return Parsed("", "no option")
         return self._decide(self._mentions(response))
 
     def _of_first_pair(self, text: str, *, can_list: bool) -> Parsed:
