@@ -62,7 +62,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
         ),
     }
 )
-REPORTS = ("biases", "correlate", "distortion", "measured", "shifts")
+REPORTS = ("biases", "correlate", "decisions", "distortion", "measured", "shifts")
 GROUPS: Mapping[str, Sequence[str]] = types.MappingProxyType(
     {"report": REPORTS, "papers": ("biases", "distortion", "shifts")}
 )

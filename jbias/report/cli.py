@@ -18,6 +18,7 @@ reason.
 Other reports, each with its own --help:
   jbias report measured    tables and figures of networks that `jbias measure` or `evaluate` measured
   jbias report biases      correlations of models' biases with their generalisation
+  jbias report decisions   models and people compared by their decisions about single images
   jbias report correlate   rank correlations between columns of a CSV file, one row per model
   jbias report distortion  effects of distorted images on networks
   jbias report shifts      drops of accuracy of networks trained by `jbias study`

@@ -77,6 +77,7 @@ class Table:
     under: frozenset[tuple[int, int]] = frozenset()
     shade: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
     texts: int = 1  # Number of leading columns with words.
+    word_columns: frozenset[int] = frozenset()  # Further columns with words.
     corner: str = ""  # Head of the first column where the page shows columns as rows.
     page_columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     in_results: bool = False
@@ -98,6 +99,10 @@ class Table:
         """
         marks = {"best": self.bold, "under": self.under, "shade": self.shade}
         return [name for name, cells in marks.items() if (i, j) in cells]
+
+    def has_words(self, j: int) -> bool:
+        """Return True if column j has words, which are aligned left and sorted as words."""
+        return j < self.texts or j in self.word_columns
 
     @property
     def title(self) -> str:
@@ -144,6 +149,7 @@ class Table:
             under=frozenset(transpose(self.under)),
             shade={(j - 1, i + 1): x for (i, j), x in self.shade.items() if j},
             texts=1,
+            word_columns=frozenset(),
             corner="",
         )
 
@@ -279,7 +285,7 @@ def to_markdown(table: Table) -> str:
             cells.append(f"**{cell}**" if cell and (i, j) in table.bold else cell)
         rows.append(cells)
     head = [_marked_down(text) for text in table.head]
-    rule = [":--" if j < table.texts else "--:" for j in range(len(table.head))]
+    rule = [":--" if table.has_words(j) else "--:" for j in range(len(table.head))]
     lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *rows))
     return f"{_marked_down(table.caption)}\n\n{lines}"
 

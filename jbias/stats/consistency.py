@@ -137,19 +137,41 @@ def mean_kappa(
     condition: name of each image's condition; None: one condition for all images.
     draws: number of bootstrap draws. Raise ValueError for fewer than 1.
     """
+    (mean,) = mean_kappas(correct, [pairs], condition, draws=draws, seed=seed)
+    return mean
+
+
+def mean_kappas(
+    correct: Marks,
+    pairs_by_group: Sequence[Pairs],
+    condition: Sequence | None = None,
+    *,
+    draws: int = 2000,
+    seed: int = 0,
+) -> list[tuple[float, float, float]]:
+    """Return the result of `mean_kappa` for each group of pairs of observers.
+
+    All groups have the same draws of images, so one call is faster than several, and each result
+    equals that of `mean_kappa` with the same seed. pairs_by_group: at least one pair per group.
+    Other arguments and errors: see `mean_kappa`.
+    """
     errors.check_at_least("draws", draws)
     rng = np.random.default_rng(seed)
     condition = np.zeros(correct.shape[1]) if condition is None else condition
     condition = np.asarray(condition)
-    kappas = []
+    means: list[list[np.ndarray]] = [[] for _ in pairs_by_group]
     for name in np.unique(condition):
         marks = correct[:, condition == name]
         once = np.ones((1, marks.shape[1]))
         counts = np.concatenate([once, _draw_images(marks.shape[1], draws, rng)])
-        kappas.append(_kappas(marks, pairs, counts=counts).kappa.mean(1))
-    means = np.mean(kappas, axis=0)
-    low, high = np.quantile(means[1:], _quantiles(0.95)).tolist()
-    return float(means[0]), low, high
+        for group_means, pairs in zip(means, pairs_by_group, strict=True):
+            group_means.append(_kappas(marks, pairs, counts=counts).kappa.mean(1))
+    results = []
+    for group_means in means:
+        kappas = np.mean(group_means, axis=0)
+        low, high = np.quantile(kappas[1:], _quantiles(0.95)).tolist()
+        results.append((float(kappas[0]), low, high))
+    return results
 
 
 def _draw_images(

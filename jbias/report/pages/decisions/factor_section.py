@@ -1,0 +1,317 @@
+"""Section on prompt and task as factors: levels of the same model, compared on the same images."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from jbias import stats
+from jbias.report import document, tables
+from jbias.report.pages.decisions import decision_plots
+from jbias.report.pages.decisions import standing as standing_lib
+from jbias.stats import multiple_testing
+
+Standing, Blocks = standing_lib.Standing, document.Blocks
+
+FACTORS = ("prompt", "task")
+_MEAN_DRAWS = 2_000  # Bootstrap draws of images, for mean differences over models.
+
+
+class Crossed(NamedTuple):
+    """Observers that are the same model at several levels of a factor."""
+
+    factor: str  # "prompt" or "task".
+    levels: tuple[str, ...]  # In alphabetical order.
+    observers: Mapping[str, Mapping[str, int]]  # Numbers by model, then level.
+
+    @property
+    def complete(self) -> list[str]:
+        """Models that have all levels."""
+        return [
+            model
+            for model, by_level in self.observers.items()
+            if len(by_level) == len(self.levels)
+        ]
+
+
+def find_crossed(standing: Standing, factor: str) -> Crossed | None:
+    """Return the models with several levels of a factor; None if there is no such model.
+
+    The other factor is the same for the levels of a model; a model at several levels of both
+    factors has one entry per level of the other. Observers without the main score, and models with
+    two files of one level, are left out.
+    """
+    (other,) = {*FACTORS} - {factor}
+    numbers: dict[str, dict[str, list[int]]] = {}
+    for i in standing.order:
+        factors = standing.panel.observers[i].factors
+        level, model = factors.get(factor), factors.get("model") or standing.names[i]
+        if level and standing.main.is_known[i]:
+            fixed = factors.get(other)
+            key = f"{model} ({fixed})" if fixed else model
+            numbers.setdefault(key, {}).setdefault(level, []).append(i)
+    crossed = {
+        model: {level: members[0] for level, members in by_level.items()}
+        for model, by_level in numbers.items()
+        if len(by_level) > 1 and all(len(members) == 1 for members in by_level.values())
+    }
+    levels = sorted({level for by_level in crossed.values() for level in by_level})
+    return Crossed(factor, tuple(levels), crossed) if crossed else None
+
+
+def factor_section(standing: Standing) -> Blocks:
+    """Yield, for each factor: figure and table of levels, differences and variance components.
+
+    Nothing is yielded for a factor without a model at several of its levels.
+    """
+    for factor in FACTORS:
+        crossed = find_crossed(standing, factor)
+        if crossed:
+            yield from _factor_blocks(standing, crossed)
+
+
+def _factor_blocks(standing: Standing, crossed: Crossed) -> Blocks:
+    """Yield the blocks of one factor; see `factor_section`."""
+    factor, suffix = crossed.factor, standing.suffix
+    differences = difference_frame(standing, crossed)
+    num_unadjusted = int((differences["pvalue"] <= standing_lib.ALPHA).sum())
+    num_adjusted = int((differences["adjusted"] <= standing_lib.ALPHA).sum())
+    yield document.Text(
+        f"{factor.capitalize()}: {tables.count(len(crossed.observers), 'model')} with "
+        f"{tables.span(map(len, crossed.observers.values()))} of "
+        f"{tables.count(len(crossed.levels), 'level')} ({tables.join(crossed.levels)}). Of "
+        f"{tables.count(len(differences), 'pair')} of levels of the same model, {num_unadjusted} "
+        f"differ without adjustment (p ≤ {standing_lib.ALPHA:g}), {num_adjusted} after Holm's "
+        "adjustment over these pairs."
+    )
+    main = standing.main
+    estimates = {
+        level: {
+            model: (
+                main.value[by_level[level]],
+                main.lower[by_level[level]],
+                main.upper[by_level[level]],
+            )
+            for model, by_level in crossed.observers.items()
+            if level in by_level
+        }
+        for level in crossed.levels
+    }
+    models = [*crossed.observers]
+    yield document.Figure(
+        f"{factor}{suffix}",
+        f"{standing.main_name.capitalize()} by {factor}, with {standing_lib.LEVEL} "
+        "bootstrap intervals over images.",
+        lambda: decision_plots.levels(models, estimates, label=standing.main_name),
+    )
+    yield tables.from_rows(
+        f"{factor}_differences{suffix}",
+        f"Differences in {standing.main_name} between levels of {factor} of the same model, on the "
+        f"images that both have, with {standing_lib.LEVEL} intervals. Holm: adjusted over "
+        "the rows of this table. Bold: p ≤ "
+        f"{standing_lib.ALPHA:g} after Holm.",
+        differences,
+        _difference_columns(),
+        bold=lambda row: (
+            ["difference"] if row["adjusted"] <= standing_lib.ALPHA else []
+        ),
+    )
+    yield tables.from_rows(
+        f"{factor}_means{suffix}",
+        f"Mean differences in {standing.main_name} over models with both levels. In brackets: "
+        f"{standing_lib.LEVEL} bootstrap intervals over images, for these models; models "
+        "are not drawn. Above 0: number of models with a positive difference.",
+        mean_differences(standing, crossed),
+        {
+            "level": tables.Column("level", str),
+            "less": tables.Column("less", str),
+            "models": tables.Column("models", tables.whole),
+            "difference": tables.Column(
+                "mean difference",
+                tables.interval(tables.digits(3, plus=True)),
+                ("lower", "upper"),
+            ),
+            "positive": tables.Column("above 0", tables.whole),
+        },
+    )
+    components = variance_components(standing, crossed)
+    if components is None:
+        return
+    yield tables.from_rows(
+        f"{factor}_variance{suffix}",
+        f"Variance components of {standing.main_name} over {len(crossed.complete)} models at all "
+        f"{len(crossed.levels)} levels of {factor}: a random-effects analysis of variance of "
+        "crossed factors. The rest is the interaction of model and "
+        f"{factor}, and the chance of the images. A component may be below 0 by chance. With only "
+        f"{len(crossed.levels)} levels the component of {factor} is very uncertain: "
+        f"{tables.count(len(crossed.levels) - 1, 'degree')} of freedom. Deviation: square root, in "
+        f"the unit of {standing.main_name}.",
+        components,
+        {
+            "source": tables.Column("source", str),
+            "levels": tables.Column("levels", tables.whole),
+            "variance": tables.Column("variance", tables.digits(5)),
+            "deviation": tables.Column("deviation", tables.digits(3)),
+            "share": tables.Column("% of the total", tables.percent),
+        },
+    )
+
+
+def _difference_columns() -> dict[str, tables.Column]:
+    """Return the columns of the table of differences between levels."""
+    show = tables.interval(tables.digits(3, plus=True))
+    return {
+        "model": tables.Column("model", str),
+        "level": tables.Column("level", str),
+        "less": tables.Column("less", str),
+        "difference": tables.Column("difference", show, ("lower", "upper")),
+        "num_images": tables.Column("images", tables.whole),
+        "pvalue": tables.Column("p", tables.p_text),
+        "adjusted": tables.Column("Holm", tables.p_text),
+    }
+
+
+def _level_pairs(crossed: Crossed) -> Iterator[tuple[str, str, str]]:
+    """Yield (model, level, level) for each model and pair of its levels."""
+    for model, by_level in crossed.observers.items():
+        levels = [level for level in crossed.levels if level in by_level]
+        for first, second in itertools.combinations(levels, 2):
+            yield model, first, second
+
+
+def difference_frame(standing: Standing, crossed: Crossed) -> pd.DataFrame:
+    """Return the differences between levels of the same model, first level less second.
+
+    Columns: model, level, less (the second level), difference, lower, upper, num_images, pvalue
+    (as in the table of all pairs) and adjusted (Holm over these rows).
+    """
+    pairs = standing.main.pairs.set_index(["first", "second"])
+    rows: list[dict[str, Any]] = []
+    for model, level, less in _level_pairs(crossed):
+        i, j = (crossed.observers[model][name] for name in (level, less))
+        pair = pairs.loc[(min(i, j), max(i, j))]
+        sign = 1 if i < j else -1
+        ends = sorted((sign * pair["lower"], sign * pair["upper"]))
+        rows.append(
+            {
+                "model": model,
+                "level": level,
+                "less": less,
+                "difference": sign * pair["difference"],
+                "lower": ends[0],
+                "upper": ends[1],
+                "num_images": int(pair["num_images"]),
+                "pvalue": pair["pvalue"],
+            }
+        )
+    frame = pd.DataFrame(rows)
+    known = frame["pvalue"].notna()
+    frame["adjusted"] = math.nan
+    frame.loc[known, "adjusted"] = multiple_testing.adjust(
+        frame.loc[known, "pvalue"].to_numpy(), "holm"
+    )
+    return frame
+
+
+def mean_differences(standing: Standing, crossed: Crossed) -> pd.DataFrame:
+    """Return the mean difference over models for each pair of levels.
+
+    Columns: level, less, models (number), difference, lower, upper, and positive (number of models
+    with a difference above 0). The images of a draw are the same for all models.
+    """
+    score = standing.main.score
+    n = score.numerator.shape[1]
+    rng = np.random.default_rng(standing_lib.SEED)
+    weights = np.concatenate(
+        [np.ones((1, n)), rng.multinomial(n, np.full(n, 1 / n), _MEAN_DRAWS)]
+    )
+    used = sorted({i for levels in crossed.observers.values() for i in levels.values()})
+    with np.errstate(invalid="ignore"):  # A draw may have no decision for either cue.
+        values = (weights @ score.numerator[used].T.astype(float)) / (
+            weights @ score.denominator[used].T.astype(float)
+        )
+    column = {i: number for number, i in enumerate(used)}
+    by_levels: dict[tuple[str, str], list[np.ndarray]] = {}
+    for model, level, less in _level_pairs(crossed):
+        i, j = (column[crossed.observers[model][name]] for name in (level, less))
+        by_levels.setdefault((level, less), []).append(values[:, i] - values[:, j])
+    tail = (1 - standing_lib.CONFIDENCE) / 2
+    rows = []
+    for (level, less), differences in by_levels.items():
+        means = np.mean(differences, axis=0)
+        lower, upper = np.nanquantile(means[1:], [tail, 1 - tail])
+        rows.append(
+            {
+                "level": level,
+                "less": less,
+                "models": len(differences),
+                "difference": means[0],
+                "lower": lower,
+                "upper": upper,
+                "positive": sum(bool(values[0] > 0) for values in differences),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def variance_components(standing: Standing, crossed: Crossed) -> pd.DataFrame | None:
+    """Return the variance components of the main score; None for fewer than two complete models.
+
+    Only models with all levels are used. Rows: between models, between levels, the rest, and the
+    total. Columns: source, levels, variance, deviation and share of the total (NaN where the
+    total is not above 0). Estimates: `stats.sources_of_variance` with the factors as sources.
+    """
+    models = crossed.complete
+    if len(models) < 2:
+        return None
+    frame = pd.DataFrame(
+        [
+            {
+                "model": model,
+                "level": level,
+                "score": standing.main.value[crossed.observers[model][level]],
+            }
+            for model in models
+            for level in crossed.levels
+        ]
+    )
+    result = stats.sources_of_variance(frame, sources=("model", "level"), score="score")
+    total = float(result.total.value)
+    between_models, between_levels = map(float, result.component)
+    variances = {
+        "between models": (len(models), between_models),
+        f"between levels of {crossed.factor}": (len(crossed.levels), between_levels),
+        "rest": (None, total - between_models - between_levels),
+        "total": (None, total),
+    }
+    return pd.DataFrame(
+        [
+            {
+                "source": source,
+                "levels": count,
+                "variance": variance,
+                "deviation": math.sqrt(variance) if variance >= 0 else math.nan,
+                "share": variance / total if total > 0 else math.nan,
+            }
+            for source, (count, variance) in variances.items()
+        ]
+    )
+
+
+def results(standing: Standing) -> dict[str, Any]:
+    """Return the numbers of the section by factor, for results.json."""
+    numbers = {}
+    for factor in FACTORS:
+        crossed = find_crossed(standing, factor)
+        if crossed:
+            numbers[factor] = {
+                "levels": crossed.levels,
+                "models": [*crossed.observers],
+                "differences": difference_frame(standing, crossed),
+                "means": mean_differences(standing, crossed),
+                "variance": variance_components(standing, crossed),
+            }
+    return numbers
