@@ -24,7 +24,8 @@ COMMANDS = (
         "prepare",
     ),
     "report",
-    *("report.biases", "report.correlate", "report.distortion", "report.measured"),
+    *("report.biases", "report.correlate", "report.decisions", "report.distortion"),
+    "report.measured",
     *("report.shifts", "papers.biases", "papers.distortion", "papers.shifts"),
     "launch.sweep",
 )

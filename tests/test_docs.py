@@ -18,7 +18,7 @@ from jbias.measuring import cli as measuring_cli
 from jbias.papers import biases as papers_biases
 from jbias.papers import distortion as papers_distortion
 from jbias.papers import shifts as papers_shifts
-from jbias.report import biases, correlate, distortion, measured, shifts
+from jbias.report import biases, correlate, decisions, distortion, measured, shifts
 from jbias.report import cli as report_cli
 from jbias.runtime import cli
 from tests import cases, source_files
@@ -116,6 +116,7 @@ READERS = {
     ),
     "papers.shifts": lambda arguments: papers_shifts.parser().parse_args(arguments),
     "report.distortion": lambda arguments: distortion.parser().parse_args(arguments),
+    "report.decisions": lambda arguments: decisions._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.shifts": lambda arguments: shifts.parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
@@ -171,7 +172,7 @@ def known_flags() -> set[str]:
         look.parser(),
     ]
     parsers += [papers_shifts.parser(), audit.parser(), study.parser(), sweep.parser()]
-    parsers += [plan.parser(), measured._parser()]
+    parsers += [plan.parser(), measured._parser(), decisions._parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

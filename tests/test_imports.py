@@ -210,6 +210,7 @@ COMMANDS = [
     "prepare",
     "report",
     "report.correlate",
+    "report.decisions",
     "report.biases",
     "report.shifts",
     "report.distortion",

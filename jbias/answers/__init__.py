@@ -7,6 +7,7 @@ stimulus_names.py
                the set that images are of, and their correct classes, from their names
 parsing.py     raw responses such as "D. bird" -> a class, or no answer
 tables.py      files -> observers
+scores.py      shape bias and accuracy of the observers of a panel, counted by image
 
 Nothing here imports JAX.
 """
