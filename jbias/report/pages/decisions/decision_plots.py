@@ -58,7 +58,7 @@ def intervals(
     the thin interval, for the legend; "" without a second interval.
     """
     present = {kind: looks[kind] for kind in dict.fromkeys(frame["kind"])}
-    legend = plots.handles(present)
+    legend = plots.handles(present) if len(present) > 1 else {}
     if inner:
         for name, width in ((inner, 3.2), (outer, 1.0)):
             legend[name] = plots.lines.Line2D([], [], color=plots.INK, lw=width)
@@ -74,27 +74,41 @@ def intervals(
                 axes.plot(ends, [y[i]] * 2, color=look["color"], lw=3.4, alpha=0.55)
             axes.plot(row.value, y[i], ls="", ms=4.5, mew=0, **look)
         name = shorten(row.name, min(_MAX_LETTERS, _ROW_LETTERS - len(row.text)))
-        for x, text, alignment in ((0, name, "left"), (1, row.text, "right")):
-            axes.annotate(
-                plots.plain([text])[0],
-                (x, i),
-                xycoords=axes.get_yaxis_transform(),
-                va="center",
-                ha=alignment,
-                **plots.ink(),
-            )
+        _write_in_row(axes, name, i, x=0)
+        _write_in_row(axes, row.text, i, x=1)
     known = np.isfinite(frame["value"].to_numpy(float))
     words = frame["words"][known]
     plots.hover_points(axes, frame["value"][known], y[known], [*words])
-    axes.set(ylim=(len(frame) - 0.3, -0.6), yticks=[])
     if limits:
         axes.set_xlim(limits)
+    _dress_rows(axes, (len(frame) - 0.3, -0.6), label)
+    if legend:
+        plots.legend_above(fig, legend)
+    return plots.laid_out(fig)
+
+
+def _write_in_row(axes: plots.Axes, text: str, y: float, *, x: int) -> None:
+    """Write a text at the left (x = 0) or right (x = 1) end of a row."""
+    axes.annotate(
+        plots.plain([text])[0],
+        (x, y),
+        xycoords=axes.get_yaxis_transform(),
+        va="center",
+        ha="right" if x else "left",
+        **plots.ink(),
+    )
+
+
+def _dress_rows(axes: plots.Axes, ends: tuple[float, float], label: str) -> None:
+    """Set limits, ticks above and below, and the label of axes with a row per observer.
+
+    ends: limits of the y axis, the lower end first.
+    """
+    axes.set(ylim=ends, yticks=[])
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(labeltop=True, length=0)
     axes.set_xlabel(label, **plots.ink())
-    plots.legend_above(fig, legend)
-    return plots.laid_out(fig)
 
 
 def verdicts(
@@ -218,17 +232,7 @@ def levels(
         ]
         plots.hover_points(axes, value, y, words)
     for i, name in enumerate(names):
-        axes.annotate(
-            plots.plain([shorten(name)])[0],
-            (0, i - 0.5 + 0.1 / row),
-            xycoords=axes.get_yaxis_transform(),
-            va="center",
-            **plots.ink(),
-        )
-    axes.set(ylim=(len(names) - 0.5, -0.6), yticks=[])
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(labeltop=True, length=0)
-    axes.set_xlabel(label, **plots.ink())
+        _write_in_row(axes, shorten(name), i - 0.5 + 0.1 / row, x=0)
+    _dress_rows(axes, (len(names) - 0.5, -0.6), label)
     plots.legend_above(fig, plots.handles(looks))
     return plots.laid_out(fig)

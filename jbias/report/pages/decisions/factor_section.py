@@ -75,52 +75,63 @@ def factor_section(standing: Standing) -> Blocks:
 
 def _factor_blocks(standing: Standing, crossed: Crossed) -> Blocks:
     """Yield the blocks of one factor; see `factor_section`."""
-    factor, suffix = crossed.factor, standing.suffix
     differences = difference_frame(standing, crossed)
     num_unadjusted = int((differences["pvalue"] <= standing_lib.ALPHA).sum())
     num_adjusted = int((differences["adjusted"] <= standing_lib.ALPHA).sum())
     yield document.Text(
-        f"{factor.capitalize()}: {tables.count(len(crossed.observers), 'model')} with "
+        f"{crossed.factor.capitalize()}: {tables.count(len(crossed.observers), 'model')} with "
         f"{tables.span(map(len, crossed.observers.values()))} of "
         f"{tables.count(len(crossed.levels), 'level')} ({tables.join(crossed.levels)}). Of "
         f"{tables.count(len(differences), 'pair')} of levels of the same model, {num_unadjusted} "
         f"differ without adjustment (p ≤ {standing_lib.ALPHA:g}), {num_adjusted} after Holm's "
         "adjustment over these pairs."
     )
+    yield _level_figure(standing, crossed)
+    yield _difference_table(standing, crossed.factor, differences)
+    yield _mean_table(standing, crossed)
+    yield _variance_table(standing, crossed)
+
+
+def _level_figure(standing: Standing, crossed: Crossed) -> document.Figure:
+    """Return the figure of the main score by level."""
     main = standing.main
-    estimates = {
-        level: {
-            model: (
-                main.value[by_level[level]],
-                main.lower[by_level[level]],
-                main.upper[by_level[level]],
-            )
-            for model, by_level in crossed.observers.items()
-            if level in by_level
-        }
-        for level in crossed.levels
-    }
+    estimates: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for model, by_level in crossed.observers.items():
+        for level, i in by_level.items():
+            numbers = (main.value[i], main.lower[i], main.upper[i])
+            estimates.setdefault(level, {})[model] = numbers
+    estimates = {level: estimates[level] for level in crossed.levels}
     models = [*crossed.observers]
-    yield document.Figure(
-        f"{factor}{suffix}",
-        f"{standing.main_name.capitalize()} by {factor}, with {standing_lib.LEVEL} "
+    return document.Figure(
+        f"{crossed.factor}{standing.suffix}",
+        f"{standing.main_name.capitalize()} by {crossed.factor}, with {standing_lib.LEVEL} "
         "bootstrap intervals over images.",
         lambda: decision_plots.levels(models, estimates, label=standing.main_name),
     )
-    yield tables.from_rows(
-        f"{factor}_differences{suffix}",
+
+
+def _difference_table(
+    standing: Standing, factor: str, differences: pd.DataFrame
+) -> tables.Table | None:
+    """Return the table of differences. differences: result of `difference_frame`."""
+    return tables.from_rows(
+        f"{factor}_differences{standing.suffix}",
         f"Differences in {standing.main_name} between levels of {factor} of the same model, on the "
         f"images that both have, with {standing_lib.LEVEL} intervals. Holm: adjusted over "
-        "the rows of this table. Bold: p ≤ "
-        f"{standing_lib.ALPHA:g} after Holm.",
+        f"the rows of this table. Bold: p ≤ {standing_lib.ALPHA:g} after Holm.",
         differences,
         _difference_columns(),
         bold=lambda row: (
             ["difference"] if row["adjusted"] <= standing_lib.ALPHA else []
         ),
     )
-    yield tables.from_rows(
-        f"{factor}_means{suffix}",
+
+
+def _mean_table(standing: Standing, crossed: Crossed) -> tables.Table | None:
+    """Return the table of mean differences over models."""
+    show = tables.interval(tables.digits(3, plus=True))
+    return tables.from_rows(
+        f"{crossed.factor}_means{standing.suffix}",
         f"Mean differences in {standing.main_name} over models with both levels. In brackets: "
         f"{standing_lib.LEVEL} bootstrap intervals over images, for these models; models "
         "are not drawn. Above 0: number of models with a positive difference.",
@@ -129,26 +140,27 @@ def _factor_blocks(standing: Standing, crossed: Crossed) -> Blocks:
             "level": tables.Column("level", str),
             "less": tables.Column("less", str),
             "models": tables.Column("models", tables.whole),
-            "difference": tables.Column(
-                "mean difference",
-                tables.interval(tables.digits(3, plus=True)),
-                ("lower", "upper"),
-            ),
+            "difference": tables.Column("mean difference", show, ("lower", "upper")),
             "positive": tables.Column("above 0", tables.whole),
         },
     )
+
+
+def _variance_table(standing: Standing, crossed: Crossed) -> tables.Table | None:
+    """Return the table of variance components; None as `variance_components`."""
     components = variance_components(standing, crossed)
     if components is None:
-        return
-    yield tables.from_rows(
-        f"{factor}_variance{suffix}",
+        return None
+    num_levels, factor = len(crossed.levels), crossed.factor
+    return tables.from_rows(
+        f"{factor}_variance{standing.suffix}",
         f"Variance components of {standing.main_name} over {len(crossed.complete)} models at all "
-        f"{len(crossed.levels)} levels of {factor}: a random-effects analysis of variance of "
-        "crossed factors. The rest is the interaction of model and "
-        f"{factor}, and the chance of the images. A component may be below 0 by chance. With only "
-        f"{len(crossed.levels)} levels the component of {factor} is very uncertain: "
-        f"{tables.count(len(crossed.levels) - 1, 'degree')} of freedom. Deviation: square root, in "
-        f"the unit of {standing.main_name}.",
+        f"{num_levels} levels of {factor}: a random-effects analysis of variance of crossed "
+        f"factors. The rest is the interaction of model and {factor}, and the chance of the "
+        "images. A component may be below 0 by chance. With only "
+        f"{num_levels} levels the component of {factor} is very uncertain: "
+        f"{tables.count(num_levels - 1, 'degree')} of freedom. Deviation: square root, in the unit "
+        f"of {standing.main_name}.",
         components,
         {
             "source": tables.Column("source", str),

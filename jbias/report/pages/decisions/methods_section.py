@@ -9,8 +9,9 @@ Standing, Blocks = standing_lib.Standing, document.Blocks
 
 
 def methods_section(standings: Sequence[Standing]) -> Blocks:
-    """Yield the list of methods with their sources, and the list of limits."""
-    yield document.Text([*_methods(standings)])
+    """Yield a paragraph per method with its sources, and the list of limits."""
+    for paragraph in _methods(standings):
+        yield document.Text(paragraph)
     yield document.Text([*_limits(standings)])
 
 
@@ -19,7 +20,10 @@ def _methods(standings: Sequence[Standing]) -> Iterator[str]:
     level = standing_lib.LEVEL
     yield (
         f"Intervals of scores: percentile bootstrap, {standing_lib.DRAWS:,} draws of images with "
-        "replacement, the same images for all observers."
+        "replacement, the same images for all observers. Intervals and tests count four extra images, "
+        "two with and two without the shape (the right class), so that an observer with few "
+        "decisions, all alike, has no interval of length 0 (Agresti and Coull 1998, "
+        "https://doi.org/10.1080/00031305.1998.10480550); values do not count these images."
     )
     yield (
         "Pairs: difference of the scores on the images that both observers have; its standard "
