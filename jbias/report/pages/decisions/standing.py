@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from jbias.answers import observers, parsing
 from jbias.answers import scores as scores_lib
@@ -354,37 +354,44 @@ def error_consistency(panel: observers.Panel, kinds: Sequence[str]) -> ErrorCons
         elif i != j:
             kappa[i, j] = kappa[j, i] = math.nan
     people = [i for i, kind in enumerate(kinds) if kind == PEOPLE]
-    frame = pd.DataFrame(
-        math.nan, index=range(k), columns=["value", "lower", "upper", "images"]
-    )
-    among_people = None
-    if not people:
-        return ErrorConsistency(kappa, num_images, people=frame, among_people=None)
-    seen_by_people = has_row[people].all(axis=0)
-    patterns: Mapping[bytes, list[int]] = {}
-    for i in range(k):
-        is_common = has_row[i] & seen_by_people
-        if is_common.any():
-            patterns.setdefault(is_common.tobytes(), []).append(i)
-    for pattern, members in patterns.items():
-        is_common = np.frombuffer(pattern, bool)
-        groups = {i: [(i, j) for j in people if j != i] for i in members}
-        groups = {i: pairs for i, pairs in groups.items() if pairs}
-        pairs_of_people = [*itertools.combinations(people, 2)]
-        lists = [*groups.values()]
-        is_complete = bool(pairs_of_people) and (is_common == seen_by_people).all()
-        if is_complete:
-            lists.append(pairs_of_people)
-        if not lists:
-            continue
-        means = consistency.mean_kappas(
-            correct[:, is_common], lists, draws=KAPPA_DRAWS, seed=SEED
-        )
-        for i, (value, lower, upper) in zip(groups, means, strict=False):
-            frame.loc[i] = [value, lower, upper, is_common.sum()]
-        if is_complete:
-            among_people = means[-1]
+    frame, among_people = _kappa_with_people(correct, has_row, people)
     return ErrorConsistency(kappa, num_images, people=frame, among_people=among_people)
+
+
+def _kappa_with_people(
+    correct: Bool[np.ndarray, "k n"],
+    has_row: Bool[np.ndarray, "k n"],
+    people: list[int],
+) -> tuple[pd.DataFrame, tuple[float, float, float] | None]:
+    """Return the fields people and among_people of `ErrorConsistency`.
+
+    Means are over the images that the observer and all people have. people: numbers of observers.
+    """
+    columns = ["value", "lower", "upper", "images"]
+    frame = pd.DataFrame(math.nan, index=range(len(correct)), columns=columns)
+    among_people = None
+    all_people = has_row[people].all(axis=0)
+    members_by_mask: dict[bytes, list[int]] = {}
+    for i in range(len(correct)):
+        is_common = has_row[i] & all_people
+        if people and is_common.any():
+            members_by_mask.setdefault(is_common.tobytes(), []).append(i)
+    for mask, members in members_by_mask.items():
+        is_common = np.frombuffer(mask, bool)
+        # The only person has no other people.
+        pairs = {
+            i: [(i, j) for j in people if j != i] for i in members if people != [i]
+        }
+        pairs_of_people = [*itertools.combinations(people, 2)]
+        has_people = bool(pairs_of_people) and (is_common == all_people).all()
+        groups = [*pairs.values(), *([pairs_of_people] if has_people else [])]
+        means = consistency.mean_kappas(
+            correct[:, is_common], groups, draws=KAPPA_DRAWS, seed=SEED
+        )
+        for i, (value, lower, upper) in zip(pairs, means, strict=False):
+            frame.loc[i] = [value, lower, upper, is_common.sum()]
+        among_people = means[-1] if has_people else among_people
+    return frame, among_people
 
 
 def renamed(
