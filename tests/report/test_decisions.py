@@ -63,7 +63,8 @@ def write(path, images, decided, *, header=("image", "pred_label"), extra=()):
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(header)
-        table.writerows(zip(images, decided, *extra, strict=True))
+        columns = [images, decided, *extra]
+        table.writerows(np.transpose(columns).tolist())
     return path
 
 
@@ -195,7 +196,7 @@ def test_a_further_observer_changes_no_unadjusted_row_of_a_pair(folder, tmp_path
         row = frame[is_pair].drop(columns="adjusted")
         assert len(row) == 1
         frames.append(row.reset_index(drop=True))
-    pd.testing.assert_frame_equal(*frames, check_exact=True)
+    pd.testing.assert_frame_equal(frames[0], frames[1], check_exact=True)
 
 
 def test_error_consistency_is_that_of_the_statistics(folder, page):
@@ -217,8 +218,10 @@ def test_error_consistency_is_that_of_the_statistics(folder, page):
         kappas[frozenset(names)] = row["kappa"]
     people = ["subject-01", "subject-02"]
     for row in results["people"]:
-        others = [name for name in people if name != row["observer"]]
-        mean = np.mean([kappas[frozenset((row["observer"], name))] for name in others])
+        partners = [name for name in people if name != row["observer"]]
+        mean = np.mean(
+            [kappas[frozenset((row["observer"], name))] for name in partners]
+        )
         assert row["value"] == pytest.approx(mean, abs=1e-12)
         assert row["lower"] < row["value"] < row["upper"]
     assert results["among_people"][0] == pytest.approx(kappas[frozenset(people)])
@@ -241,8 +244,8 @@ def test_variance_components_are_those_of_a_crossed_analysis_of_variance(folder)
             ]
         )
         k, n = x.shape
-        rest = x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()
-        error = (rest**2).sum() / ((k - 1) * (n - 1))
+        residuals = x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()
+        error = (residuals**2).sum() / ((k - 1) * (n - 1))
         between = n * x.mean(1).var(ddof=1)
         levels = k * x.mean(0).var(ddof=1)
         frame = factor_section.variance_components(ranked, crossed)
@@ -470,7 +473,8 @@ def test_wrong_tables_of_names_are_refused_in_one_line(
     ],
 )
 def test_wrong_files_are_refused_in_one_line(tmp_path, capsys, rows, message):
-    path = write(tmp_path / "net.csv", *zip(*rows, strict=True))
+    images = [image for image, _ in rows]
+    path = write(tmp_path / "net.csv", images, [decided for _, decided in rows])
     flags = ["--decisions", str(path), f"--out={tmp_path / 'out'}"]
     assert decisions.main(flags) == 2
     captured = capsys.readouterr()

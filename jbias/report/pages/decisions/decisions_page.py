@@ -83,20 +83,20 @@ def sections(standings: Sequence[Standing]) -> list[document.Section]:
 
     With several sets, the titles of sections name the set.
     """
-    made = []
+    set_sections = []
     for standing in standings:
         for section in document.make_sections(SECTIONS, standing):
             if len(standings) > 1:
                 section = dataclasses.replace(
                     section,
-                    id=f"{section.id}_{len(made)}",
+                    id=f"{section.id}_{len(set_sections)}",
                     title=f"{standing.panel.dataset}: {section.title}",
                 )
-            made.append(section)
+            set_sections.append(section)
     methods = document.SectionMaker(
         "methods", "Methods and limits", methods_section.methods_section
     )
-    return [*made, *document.make_sections([methods], standings)]
+    return [*set_sections, *document.make_sections([methods], standings)]
 
 
 def headline(standings: Sequence[Standing]) -> tuple[str, str]:
