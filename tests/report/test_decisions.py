@@ -159,6 +159,18 @@ def test_numbers_of_the_page_are_those_of_the_files(folder, page):
     assert table["shape_bias"].tolist() == values
 
 
+def test_the_standing_sorts_numbers_and_words(page):
+    """Columns of words after columns of numbers are marked, so that the page sorts them as words."""
+    text = (page[0] / "index.html").read_text()
+    heads = re.findall(r'<th scope="col"( data-words)?[^>]*>([^<]*)</th>', text)[:9]
+    assert [head for words, head in heads if words] == [
+        *("Observer", "group", "task", "prompt")
+    ]
+    assert [head for words, head in heads if not words] == [
+        *("shape bias", "of", "unanswered", "rank", "accuracy")
+    ]
+
+
 def test_ranks_contain_the_rank_and_the_narrower_interval(page):
     """The simultaneous interval contains the interval of the observer alone."""
     for row in page[1]["sets"]["cue-conflict"]["observers"]:

@@ -68,10 +68,11 @@ def intervals(
     for i, row in enumerate(frame.itertuples()):
         look = looks[row.kind]
         if math.isfinite(row.value):
-            axes.plot([row.low, row.high], [y[i]] * 2, color=look["color"], lw=1.2)
+            line = {"color": look["color"], "solid_capstyle": "butt"}
+            axes.plot([row.low, row.high], [y[i]] * 2, lw=1.2, **line)
             if inner:
                 ends = [row.inner_low, row.inner_high]
-                axes.plot(ends, [y[i]] * 2, color=look["color"], lw=3.4, alpha=0.55)
+                axes.plot(ends, [y[i]] * 2, lw=3.4, alpha=0.55, **line)
             axes.plot(row.value, y[i], ls="", ms=4.5, mew=0, **look)
         name = shorten(row.name, min(_MAX_LETTERS, _ROW_LETTERS - len(row.text)))
         _write_in_row(axes, name, i, x=0)

@@ -142,7 +142,7 @@ def rank_section(standing: Standing) -> Blocks:
         f"Rank 1 has the largest {standing.main_name}. With {standing_lib.LEVEL} "
         "confidence, all simultaneous intervals contain the true ranks at once; the interval of a "
         "single observer holds for this observer alone, so it must not be used to compare "
-        f"several. {num_certain} of {len(widths)} ranks are certain, and half of the simultaneous "
+        f"several. Certain ranks: {num_certain} of {len(widths)}. Half of the simultaneous "
         f"intervals span {widths.median() + 1:.0f} ranks or more."
     )
     frame = _rows(standing, ranks["lower"], ranks["upper"])
