@@ -7,10 +7,11 @@ intervals of all observers contain the true rank. A percentile of ranks in boots
 such an interval: it misses the true rank where scores are nearly equal
 (`naive_rank_percentiles`; studies.rank_coverage has its coverage).
 
-Source: Mogstad, Romano, Shaikh and Wilhelm 2024, https://doi.org/10.1093/restud/rdad006, sections
-3.1 to 3.3 and the stepwise improvement. Differences: the draws are a linearised bootstrap over
-images (those of csranks 1.2.3, the authors' package, are normal with a given covariance), and
-scores and standard errors count the four extra images of `ratios`.
+Source: Mogstad, Romano, Shaikh and Wilhelm 2024, https://doi.org/10.1093/restud/rdad006, with the
+step-down of csranks 1.2.3, the authors' package. Differences: images are drawn (the draws of
+csranks are normal with a given covariance), and scores and standard errors count the four extra
+images of `ratios`. Scores are computed again in every draw: with 15 to 60 decisions, linearised
+draws cover less.
 """
 
 import dataclasses
@@ -55,8 +56,8 @@ def rank_intervals(
 
     For every ordered pair, t_ab = (w_a - w_b) / standard error (`ratios.compare_ratios`). Observer
     a is significantly larger than b if t_ab exceeds the quantile `confidence` of max t*_ab over all
-    ordered pairs, t* = sum_i (weight_i - 1) (r_ai - r_bi) / standard error in a bootstrap draw of
-    images. Step-down: the quantile is computed again without the ordered pairs that are
+    ordered pairs, t*_ab = (w*_a - w_a - (w*_b - w_b)) / standard error with the scores w* in a
+    bootstrap draw of images. Step-down: the quantile is computed again without the ordered pairs that are
     significant, until there are no new ones. The interval is from 1 + (number of observers that
     are significantly larger) to k - (number that are significantly smaller).
     Marginal intervals take the maximum over the pairs of one observer only.
@@ -75,14 +76,8 @@ def rank_intervals(
     standard_error = np.array(
         [np.sqrt(np.sum((row - influence) ** 2, axis=1)) for row in influence]
     )
-    drawn = np.vstack(
-        [
-            weights @ influence.T
-            for weights in ratios.weight_chunks(
-                influence.shape[1], draws=draws, seed=seed
-            )
-        ]
-    )
+    drawn = ratios.draw_ratios(numerator, denominator, draws=draws, seed=seed)
+    drawn = np.nan_to_num(drawn - extended)  # 0 for draws without a decision.
     # Pairs with the same influence values have the same score: never significant.
     scale = np.where(standard_error > 0, standard_error, np.inf)
     t = (extended[:, None] - extended) / scale

@@ -132,11 +132,7 @@ def bootstrap_ratios(
         if not len(members):
             continue
         rows = np.ix_(members, mask)
-        drawn = _draw_ratios(
-            *with_extra_images(numerator[rows], denominator[rows]),
-            draws=draws,
-            seed=seed,
-        )
+        drawn = draw_ratios(numerator[rows], denominator[rows], draws=draws, seed=seed)
         ends = np.nanquantile(
             drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0
         )
@@ -327,15 +323,15 @@ def _read_rows(
     return has_row
 
 
-def _draw_ratios(
+def draw_ratios(
     numerator: Float[np.ndarray, "k n"],
     denominator: Float[np.ndarray, "k n"],
     *,
     draws: int,
     seed: int,
 ) -> Float[np.ndarray, "b k"]:
-    """Return the scores in each draw of images; NaN for draws with denominator 0."""
-    sums = np.vstack([numerator, denominator]).T
+    """Return the scores, with extra images, in each draw of images; NaN without a decision."""
+    sums = np.vstack(with_extra_images(numerator, denominator)).T
     drawn = [
         weights @ sums for weights in weight_chunks(len(sums), draws=draws, seed=seed)
     ]

@@ -71,11 +71,12 @@ def sets_by_formulas(numerator, denominator, pairs_of, confidence, weights):
     slope = (numerator - score[:, None] * denominator) / denominator.sum(axis=1)[
         :, None
     ]
+    redrawn = [(weights @ x) / (weights @ y) for x, y in zip(numerator, denominator)]
     t, drawn = {}, {}
     for a, b in pairs_of:
         width = math.sqrt(sum((slope[a] - slope[b]) ** 2))
         t[a, b] = (score[a] - score[b]) / width
-        drawn[a, b] = (weights - 1) @ (slope[a] - slope[b]) / width
+        drawn[a, b] = (redrawn[a] - score[a] - redrawn[b] + score[b]) / width
     left, significant = set(pairs_of), set()
     while left:
         largest = np.max([drawn[pair] for pair in left], axis=0)
