@@ -55,7 +55,7 @@ def test_simulated_models_have_their_true_shape_biases_and_share_the_difficulty_
     )
     rng = np.random.default_rng(0)
     decisions = [rank_coverage.simulate(design, rng) for _ in range(400)]
-    shape, decided = (np.concatenate(arrays, axis=1) for arrays in zip(*decisions))
+    shape, decided = np.concatenate(decisions, axis=2)
     assert not (shape & ~decided).any()
     for j in range(3):
         n, share = decided[j].sum(), design.shape_bias[j]
