@@ -21,6 +21,7 @@ COMMANDS = (
         "look",
         "audit",
         "study",
+        "submit",
         "prepare",
     ),
     "report",

@@ -37,6 +37,7 @@ COMMANDS = (
         "look",
         "audit",
         "study",
+        "submit",
         "launch.sweep",
     ),
     *("report.biases", "report.correlate", "report.decisions", "report.distortion"),

@@ -11,7 +11,7 @@ import shlex
 from absl import flags
 
 from jbias import __main__ as command_line
-from jbias import audit, evaluate, export_stimuli, look, plan, prepare, study
+from jbias import audit, evaluate, export_stimuli, look, plan, prepare, study, submit
 from jbias import config as jc
 from jbias.launch import sweep
 from jbias.measuring import cli as measuring_cli
@@ -133,6 +133,7 @@ READERS = {
     "export_stimuli": lambda arguments: cli.parse(
         export_stimuli.parser(), arguments, "suite", jc.check
     ),
+    "submit": lambda arguments: submit.parser().parse_args(arguments),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
@@ -173,6 +174,7 @@ def known_flags() -> set[str]:
     ]
     parsers += [papers_shifts.parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser(), measured._parser(), decisions._parser()]
+    parsers += [submit.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

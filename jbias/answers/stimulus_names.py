@@ -86,6 +86,14 @@ def parse_trial(name: str) -> Trial | None:
     return trial if trial and trial.category in class_maps.geirhos16() else None
 
 
+def stimulus(name: str) -> str:
+    """Return the part of an image's name that names the stimulus, such as "cat7-elephant1"."""
+    trial = parse_trial(name)
+    return (
+        trial.stimulus if trial else without_ending(plain_path(name).rpartition("/")[2])
+    )
+
+
 def longest_begin(stem: str, sets: Iterable[str]) -> str:
     """Return the longest of the names `sets` that a file's stem begins with; "" for none.
 
@@ -133,9 +141,8 @@ def _place(image: str) -> _Place:
     trial = parse_trial(image)
     if trial:
         return _Place(trial.stimulus, trial.category)
-    folder, _, last = plain_path(image).rpartition("/")
-    folder = folder.rpartition("/")[2].casefold()
-    return _Place(without_ending(last), folder if folder in CLASSES16 else "")
+    folder = plain_path(image).rpartition("/")[0].rpartition("/")[2].casefold()
+    return _Place(stimulus(image), folder if folder in CLASSES16 else "")
 
 
 def _conflicts(
