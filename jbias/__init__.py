@@ -21,8 +21,8 @@ def measure(model, suite=None, **options):
     model: a function of images, a PyTorch module, a jbias.evals.predictors.Predictor, or a
       name as for `jbias measure`: a file of weights, a run, "timm:NAME",
       "hf:OWNER/NAME@COMMIT", "my.py:predict", or a table of decisions.
-    stimuli, imagenet, data, humans: folders, as for `jbias measure`. One line names the
-      measures whose folders are missing.
+    stimuli, imagenet, data, humans: folders, as for `jbias measure`; a table of decisions may
+      need none. One line names the measures whose folders are missing.
     size: side of the images in pixels; default: the model's own, else 224.
     images: number of images for measures that change images; 0: all. For a function, `images` may
     instead be the input type, an option of Predictor: "float", "uint8" or "files".
@@ -31,7 +31,8 @@ def measure(model, suite=None, **options):
     out: parent of the results' folder; a repeated call resumes.
     random_weights: for "timm:NAME", skip the pretrained weights. trained, method: texts for
       the records. step: the checkpoint of a run to measure. columns: the names of the columns
-      in a table of decisions. Further options are those of jbias.torch.wrap or Predictor,
+      in a table of decisions. dataset, parse: the name of its set, and "raw" to parse the words
+      of a model again, for a table without folders. Further options are those of jbias.torch.wrap or Predictor,
       such as classes, mean, std, preprocess and name.
     suite: a suite of measures to use instead, such as
       "jbias:suites/biases:data=imagenet,root=DIR".

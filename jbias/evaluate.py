@@ -5,7 +5,9 @@ r"""Measure networks with a suite, a file that lists measures and test sets.
         --suite=configs/suites/biases.py:data=imagenet,root=/data
     # All runs in a folder:
     jbias evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
-    # Decisions of a model that ran elsewhere:
+    # Published decisions of many models, without any image:
+    jbias evaluate --decisions=decisions-vlm
+    # Decisions about images of your own:
     jbias evaluate --decisions=mine.csv --suite=configs/suites/biases.py
     # A run in progress, each checkpoint with a suite:
     jbias evaluate --follow=runs/x --suite=configs/suites/biases.py
@@ -18,8 +20,8 @@ r"""Measure networks with a suite, a file that lists measures and test sets.
 The networks may be weights files, finished runs, runs in progress, or functions of images. To
 measure one model on folders of images without a suite, use `jbias measure`.
 
-With --suite, the scores and decisions of each network are written to a folder of its own,
-OUT/<network>/. To see them as tables and figures:
+With --suite or --decisions, the scores and decisions of each network are written to a folder of
+its own, OUT/<network>/. To see them as tables and figures:
 
     jbias report measured --measured='measured/*' --out=report
 
@@ -48,6 +50,7 @@ networks. Set the environment variable JBIAS_TRACEBACK=1 to print the full trace
 """
 
 import argparse
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -57,20 +60,52 @@ from jbias.runtime import cli, files, signals
 
 # Flags that say what to measure; exactly one is given.
 _SOURCES = ("checkpoint", "predict", "decisions", "follow")
+# Flags of tables of decisions that need no images.
+_TABLE_FLAGS = ("set", "parse", "humans")
 # For each flag of a source, the flags that are not used with this source.
 _UNUSED = {
-    "--checkpoint": ("once", "interval", "columns"),
-    "--decisions": ("once", "interval", "step", *cli.FILE_FLAGS),
-    "--predict": ("once", "interval", "step", "columns", "model", "zoo"),
-    "--follow and --suite": ("step", "columns", *cli.FILE_FLAGS),
-    "--follow alone": ("only", "out", "step", "columns", *cli.FILE_FLAGS),
+    "--checkpoint": ("once", "interval", "columns", *_TABLE_FLAGS),
+    "--decisions and --suite": (
+        "once",
+        "interval",
+        "step",
+        *cli.FILE_FLAGS,
+        *_TABLE_FLAGS,
+    ),
+    "--decisions alone": ("once", "interval", "step", *cli.FILE_FLAGS),
+    "--predict": (
+        "once",
+        "interval",
+        "step",
+        "columns",
+        "model",
+        "zoo",
+        *_TABLE_FLAGS,
+    ),
+    "--follow and --suite": ("step", "columns", *cli.FILE_FLAGS, *_TABLE_FLAGS),
+    "--follow alone": (
+        "only",
+        "out",
+        "step",
+        "columns",
+        *cli.FILE_FLAGS,
+        *_TABLE_FLAGS,
+    ),
 }
 # Defaults of optional flags, set after the check for unused ones.
-_DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
+_DEFAULTS = {
+    "once": False,
+    "interval": 10.0,
+    "only": (),
+    "out": "measured",
+    "set": "",
+    "parse": "published",
+    "humans": "",
+}
 _MAX_NAMES = 8  # Networks that the last line names.
 _USAGE = """%(prog)s --checkpoint PATH --suite FILE[:ARGS] [options]
        %(prog)s --predict FILE.py:NAME --suite FILE[:ARGS] [options]
-       %(prog)s --decisions PATH --suite FILE[:ARGS] [options]
+       %(prog)s --decisions PATH [--suite FILE[:ARGS]] [options]
        %(prog)s --follow WORKDIR [--suite FILE[:ARGS]] [options]"""
 
 
@@ -85,16 +120,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(sources) != 1:
         *names, last = (f"--{name}" for name in _SOURCES)
         parser().error(f"give one of {', '.join(names)} and {last}")
-    if (not args.follow or changes) and not args.suite:
+    works_alone = args.follow or args.decisions
+    if (not works_alone or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
     source = f"--{sources[0]}"
-    if args.follow:
+    if works_alone:
         source += " and --suite" if args.suite else " alone"
     if args.predict:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     cli.settle(parser, args, _UNUSED[source], f"with {source}", _DEFAULTS)
     if args.suite:
         return cli.run(lambda: measure(args, changes), rerun="resumes")
+    if args.decisions:
+        return cli.run(lambda: _measure_tables(args), rerun="resumes")
     return cli.run(lambda: _follow_run(args), rerun="resumes")
 
 
@@ -121,21 +159,42 @@ def parser() -> cli.Parser:
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="with --suite: folder to write into; the results of a network are in "
-        "DIR/<network>/ (default: measured)",
+        help="with --suite or --decisions: folder to write into; the results of a network are "
+        "in DIR/<network>/ (default: measured)",
     )
     parser.add_argument(
         "--decisions",
         metavar="PATH",
-        help="instead of --checkpoint: decisions of a model that ran elsewhere, as a CSV file "
-        "or a folder of CSV files (docs/own-decisions.md)",
+        help="instead of --checkpoint: decisions of models that ran elsewhere or of people, as "
+        "a CSV or Parquet file, or a folder of these. Without --suite no images are needed: the "
+        "images' names say their classes, as airplane1-bicycle2, or the table has a column with "
+        "them, such as label (docs/own-decisions.md)",
     )
     parser.add_argument(
         "--columns",
         metavar="KEY=NAME,...",
         help="with --decisions: the names of the columns in your files, e.g. "
-        "response=predicted,image=path,network=model,set=split; docs/own-decisions.md lists "
-        "the keys (default: the column names of the toolbox model-vs-human)",
+        "response=predicted,image=path,network=model,set=split,raw=answer,label=truth; "
+        "docs/own-decisions.md lists the keys (default: recognised by their names)",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME",
+        help="with --decisions and no --suite: name of the set of the images (default: "
+        "recognised by the names of images and files, else images)",
+    )
+    parser.add_argument(
+        "--parse",
+        choices=("published", "raw"),
+        help="with --decisions and no --suite: published reads the column of decisions; raw "
+        "parses the models' own words again, if the table has them (default: published)",
+    )
+    parser.add_argument(
+        "--humans",
+        metavar="DIR",
+        help="with --decisions and no --suite: folder raw-data of the repository "
+        "https://github.com/bethgelab/model-vs-human, for error consistency with people "
+        "(default: no comparison with people)",
     )
     parser.add_argument(
         "--predict",
@@ -182,7 +241,6 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         model_inputs,
         networks,
         predictors,
-        runner,
         suites,
     )
 
@@ -230,35 +288,85 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         )
     else:
         measured_networks = call.load(paths, args, opened_suite.run["step"])
-    in_part = []  # Names of networks with missing measures.
+    in_part: list[str] = []
     for network in measured_networks:
-        name = network.name
-        has_results = True
-        try:
-            problems = runner.run_suite(
-                network, opened_suite, out, call.say, has_all_measures=not args.only
-            )
-        except networks.NETWORK_ERRORS as error:
-            signals.raise_interrupt(error)
-            problems = [f"{name}: {networks.describe_error(error)}"]
-            call.leave_out(name, *problems)
-            # After a ValueError the folder has results of another network or suite.
-            has_results = not isinstance(error, ValueError)
-        if problems:
-            call.left_out.setdefault(name, problems[0])
-        if not problems:
-            call.done.append(name)
-        elif has_results and any((out / name / "evals").glob("*.jsonl")):
-            call.done.append(name)
-            in_part.append(name)
+        _run_suite(network, opened_suite, out, call, in_part, whole=not args.only)
     if not (call.done or call.left_out):
         if args.follow:
             call.say(f"not measured: {args.follow} has no checkpoint yet")
         else:
             call.say("not measured: --checkpoint names only files of linear layers")
-    failed = [name for name in call.left_out if name not in call.done]
-    call.say(_summary(len(call.done), in_part, failed, out))
+    call.say(_summary(call, in_part, out))
     return call.code
+
+
+def _measure_tables(args: argparse.Namespace) -> int:
+    """Measure tables of decisions without images; return the exit code.
+
+    args: the parsed arguments. A table whose name or sets cannot be measured is left out, with a
+    line on stderr; ValueError for invalid arguments and files.
+    """
+    from etils import epath
+
+    from jbias.answers import columns as answer_columns
+    from jbias.evals import command, table_suites
+
+    out = epath.Path(args.out)
+    call = command.Command("measured")
+    loaded = table_suites.load(
+        args.decisions,
+        columns=answer_columns.parse(args.columns or ""),
+        dataset=args.set,
+        parse=args.parse,
+        humans=args.humans,
+        only=args.only,
+        devices=args.devices,
+        say=call.say,
+        refuse=call.leave_out,
+    )
+    in_part: list[str] = []
+    for network, suite, say in table_suites.numbered(loaded, call.say):
+        numbered_call = dataclasses.replace(call, say=say)  # With the same lists.
+        _run_suite(network, suite, out, numbered_call, in_part, whole=not args.only)
+    call.say(_summary(call, in_part, out))
+    return call.code
+
+
+def _run_suite(
+    network: "networks.Network",
+    suite: "suites.Suite",
+    out: "epath.Path",
+    call: "command.Command",
+    in_part: list[str],
+    *,
+    whole: bool,
+) -> None:
+    """Measure a network, and add its name to the lists of `call`.
+
+    out: the parent of the network's folder. in_part: names of networks without some measures, to
+    which the network's name is added if it is one of these. whole: whether these are all of the
+    suite's measures.
+    """
+    from jbias.evals import networks, runner
+
+    name, has_results = network.name, True
+    try:
+        problems = runner.run_suite(
+            network, suite, out, call.say, has_all_measures=whole
+        )
+    except networks.NETWORK_ERRORS as error:
+        signals.raise_interrupt(error)
+        problems = [f"{name}: {networks.describe_error(error)}"]
+        call.leave_out(name, *problems)
+        # After a ValueError the folder has results of another network or suite.
+        has_results = not isinstance(error, ValueError)
+    if problems:
+        call.left_out.setdefault(name, problems[0])
+    if not problems:
+        call.done.append(name)
+    elif has_results and any((out / name / "evals").glob("*.jsonl")):
+        call.done.append(name)
+        in_part.append(name)
 
 
 def _load_predictor(args: argparse.Namespace) -> "predictors.Predictor":
@@ -278,15 +386,13 @@ def _load_predictor(args: argparse.Namespace) -> "predictors.Predictor":
     return predictors.as_predictor(loaded, **options)
 
 
-def _summary(
-    num_measured: int, in_part: list[str], failed: list[str], out: "epath.Path"
-) -> str:
+def _summary(call: "command.Command", in_part: list[str], out: "epath.Path") -> str:
     """Return the command's last line, with the numbers of measured and failed networks.
 
-    in_part: names of networks without some measures. failed: names of networks without any
-    measures.
-    out: folder of the results.
+    in_part: names of networks without some measures. out: folder of the results.
     """
+    num_measured = len(call.done)
+    failed = [name for name in call.left_out if name not in call.done]
     plural = "" if num_measured == 1 else "s"
     line = f"measured {num_measured} network{plural} in {out}"
     if in_part:

@@ -18,9 +18,13 @@ from jbias.data.forms import listing, stores
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArraySource(base.Source):
-    """A source of images in memory."""
+    """A source of images in memory.
+
+    files: the name of each image, as in EncodedSource; () if images have no names.
+    """
 
     images: UInt8[np.ndarray, "n h w 3"]
+    files: Names = ()
 
     def __post_init__(self):
         shape = self.images.shape
@@ -106,7 +110,8 @@ def take(
     # Source has no other subclasses.
     source = cast(ArraySource | EncodedSource, source)
     if isinstance(source, ArraySource):
-        images = {"images": source.images[index]}
+        names = tuple(source.files[i] for i in index) if source.files else ()
+        images = {"images": source.images[index], "files": names}
     else:
         images = {"store": source.store.take(index)}
     fingerprint = hashlib.sha256(f"{source.fingerprint} {digest}".encode()).hexdigest()

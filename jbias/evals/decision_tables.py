@@ -26,7 +26,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +35,7 @@ from jaxtyping import Bool, Float, Int
 from jbias import errors
 from jbias.answers import columns as answer_columns
 from jbias.answers import parsing, stimulus_names, table_rows, tables
+from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, inference, networks, set_batches, suites
 from jbias.evals.activations import inside
@@ -46,16 +47,16 @@ _NUM_COMPARED = (
     4  # Images that are compared to recognise equal stimuli of two measures.
 )
 StimulusKey = tuple[str, str]  # A set, and a probe's condition.
-Responses = Int[np.ndarray, "n"]  # By image of a set: class id, _NO_ROW or _NO_ANSWER.
+Responses = Int[np.ndarray, "n"]  # By image of a set: class id, NO_ROW or NO_ANSWER.
 # In arrays of decisions, in place of a class.
-_NO_ROW, _NO_ANSWER = -1, -2
+NO_ROW, NO_ANSWER = -1, -2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
     """A network with stored decisions instead of weights; implements inference.BoundNetwork.
 
-    decided: by (set, condition), for each image of the set a class id, _NO_ROW or _NO_ANSWER.
+    decided: by (set, condition), for each image of the set a class id, NO_ROW or NO_ANSWER.
     """
 
     decided: Mapping[StimulusKey, Responses]
@@ -73,7 +74,7 @@ class DecidedNetwork(networks.Network):
         responses = [self.decided.get((dataset, condition)) for condition in conditions]
         if not responses or any(response is None for response in responses):
             return None
-        return np.all([response != _NO_ROW for response in responses], axis=0)
+        return np.all([response != NO_ROW for response in responses], axis=0)
 
     def predict(
         self, image: shown.Images, origin: inference.StimulusOrigin
@@ -94,8 +95,8 @@ class DecidedNetwork(networks.Network):
                 "decide about them, or leave the measure out by --only"
             )
         response = responses[np.asarray(origin.index)]
-        if (response == _NO_ROW).any():
-            lacking = int((responses == _NO_ROW).sum())
+        if (response == NO_ROW).any():
+            lacking = int((responses == NO_ROW).sum())
             raise ValueError(
                 f"{self.name}: must have decided about every stimulus of {stimuli_text}, "
                 f"{lacking:,} of {len(responses):,} are missing; give the whole file, and "
@@ -103,7 +104,7 @@ class DecidedNetwork(networks.Network):
             )
         is_decided = response[:, None] == np.arange(len(self.classes))
         logits = np.where(is_decided, np.inf, 0.0)
-        logits[response == _NO_ANSWER] = np.nan
+        logits[response == NO_ANSWER] = np.nan
         return jnp.asarray(logits, jnp.float32)
 
 
@@ -212,7 +213,7 @@ def load(
             stimulus = row.dataset, row.condition
             if stimulus not in decided:
                 size = len(suite.sources[row.dataset])
-                decided[stimulus] = np.full(size, _NO_ROW, np.int32)
+                decided[stimulus] = np.full(size, NO_ROW, np.int32)
             decided[stimulus][row.number] = row.response
     if not by_network:
         raise ValueError(
@@ -220,13 +221,13 @@ def load(
             "the suite that these stimuli are of"
         )
     for network, decided in by_network.items():
-        for line in _describe_lacking(decided):
+        for line in describe_lacking(decided):
             say(f"{network}: {line}")
-        yield _make_network(network, path, suite, decided)
+        yield make_network(network, path, sources=suite.sources, decided=decided)
 
 
-def _describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
-    """Yield messages, by set, on the numbers of images without a row and with the response "na".
+def describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
+    """Yield messages, by set, on the numbers of images without a row and without an answer.
 
     An image counts once per condition. There is no message if the number is 0.
     """
@@ -234,18 +235,18 @@ def _describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]
         responses = np.concatenate(
             [response for (name, _), response in decided.items() if name == dataset]
         )
-        num_rows = int((responses != _NO_ROW).sum())
+        num_rows = int((responses != NO_ROW).sum())
         if num_rows < len(responses):
             yield (
                 f"{len(responses) - num_rows:,} of the {len(responses):,} images of "
                 f"{dataset} have no decision; measured on the other {num_rows:,}"
             )
-        num_unanswered = int((responses == _NO_ANSWER).sum())
+        num_unanswered = int((responses == NO_ANSWER).sum())
         if num_unanswered:
             yield (
-                f"{num_unanswered:,} of the {num_rows:,} decisions on {dataset} are "
-                f"{human_answers.NONE!r}, "
-                "no answer: they count as wrong, and for neither cue"
+                f"{num_unanswered:,} of the {num_rows:,} decisions on {dataset} are no "
+                f"answer, such as {human_answers.NONE!r}: they count as wrong, and for "
+                "neither cue"
             )
 
 
@@ -258,7 +259,7 @@ class _LocatedRow(NamedTuple):
     dataset: str
     condition: str
     number: int  # Number of the image in the set.
-    response: int  # A class of the set, or _NO_ANSWER.
+    response: int  # A class of the set, or NO_ANSWER.
 
 
 def _located_rows(
@@ -306,7 +307,7 @@ def _located_rows(
         classes = tuple(suite.sources[dataset].classes)
         response = parsing.match_class(row.response, classes)
         if not response and parsing.is_no_answer(row.response):
-            response_id = _NO_ANSWER
+            response_id = NO_ANSWER
         else:
             column = roles.decision or roles.raw
             must = f"{where}: {column} must be one of {dataset}'s classes"
@@ -363,23 +364,28 @@ def _only_set(
     return matches[0] if matches else ""
 
 
-def _make_network(
+def make_network(
     name: str,
     path: str,
-    suite: suites.Suite,
+    *,
+    sources: Mapping[str, base.Source],
     decided: Mapping[StimulusKey, Responses],
+    about: Mapping[str, Any] | None = None,
 ) -> DecidedNetwork:
     """Return a network with these decisions; ValueError if its sets have different classes.
 
-    name: name of the network. path: path of the tables, for records and messages. decided:
-    see `DecidedNetwork`.
+    name: name of the network. path: path of the tables, for records and messages. sources: sets
+    by name. decided, about: see `DecidedNetwork`; about has the entries beside "category" and
+    "path".
     """
-    sources = {dataset: suite.sources[dataset] for dataset, _ in decided}
-    spaces = {(tuple(source.classes), source.space) for source in sources.values()}
+    decided_sources = {dataset: sources[dataset] for dataset, _ in decided}
+    spaces = {
+        (tuple(source.classes), source.space) for source in decided_sources.values()
+    }
     if len(spaces) > 1:
         raise ValueError(
             f"{path}: {name}'s sets must have the same classes, got other ones in "
-            f"{', '.join(sources)}; give a folder for each"
+            f"{', '.join(decided_sources)}; give a folder for each"
         )
     ((classes, space),) = spaces
     digest = hashlib.sha256()
@@ -402,7 +408,7 @@ def _make_network(
         space=space,
         digest=digest.hexdigest()[:16],
         fields=fields,
-        about={"category": name, "path": path},
+        about={"category": name, "path": path, **(about or {})},
         decided=decided,
     )
 

@@ -18,7 +18,9 @@ class Estimate(float):
 
     lower, upper: None without an interval. n: the number of units that the share or mean is
     over; None if unknown. dataset: the name of the set. unit: the name of the units, such as
-    "images", or, for shape bias, "decisions for either cue".
+    "images", or, for shape bias, "decisions for either cue". unanswered: the number of images
+    without an answer and the number of images, for a table of decisions that has such images;
+    None otherwise.
     """
 
     lower: float | None
@@ -26,6 +28,7 @@ class Estimate(float):
     n: int | None
     dataset: str
     unit: str
+    unanswered: tuple[int, int] | None
 
     def __new__(
         cls,
@@ -36,25 +39,32 @@ class Estimate(float):
         n: int | None = None,
         dataset: str = "",
         unit: str = "",
+        unanswered: tuple[int, int] | None = None,
     ) -> Self:
         """Return the float `value` with the other arguments as attributes."""
         number = super().__new__(cls, value)
         number.lower, number.upper = lower, upper
         number.n, number.dataset, number.unit = n, dataset, unit
+        number.unanswered = unanswered
         return number
 
     @property
     def details(self) -> str:
         """Return the interval and n as text, such as "95 %: 0.201 to 0.305, n = 240 images".
 
-        The interval and n are left out if they are unknown.
+        The interval and n are left out if they are unknown. Unanswered images, if any, are added
+        as "; 126 of 1,200 unanswered".
         """
         words = []
         if self.lower is not None and self.upper is not None:
             words.append(f"95 %: {self.lower:.3f} to {self.upper:.3f}")
         if self.n is not None:
             words.append(f"n = {self.n:,} {self.unit}".rstrip())
-        return ", ".join(words)
+        text = ", ".join(words)
+        if self.unanswered is not None:
+            count, num_images = self.unanswered
+            text += f"; {count:,} of {num_images:,} unanswered"
+        return text
 
     @property
     def text(self) -> str:
@@ -381,13 +391,12 @@ def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
     value = math.nan if pd.isna(row.value) else float(row.value)
     lower = upper = None
     is_pooled = row.condition in _POOLED
+    records = numbers[
+        (numbers["dataset"] == row.dataset) & (numbers["condition"] == row.condition)
+    ]
     if not pd.isna(row.count) and n and not is_pooled:
         lower, upper = decisions.wilson_interval(int(row.count), n)
     elif not is_pooled:
-        records = numbers[
-            (numbers["dataset"] == row.dataset)
-            & (numbers["condition"] == row.condition)
-        ]
         ends = [
             records.loc[records["metric"] == f"{row.metric}_{end}", "value"]
             for end in ("lower", "upper")
@@ -395,8 +404,32 @@ def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
         if all(len(end) == 1 and not end.isna().any() for end in ends):
             lower, upper = (float(end.iloc[0]) for end in ends)
     return Estimate(
-        value, lower=lower, upper=upper, n=n, dataset=str(row.dataset), unit=unit
+        value,
+        lower=lower,
+        upper=upper,
+        n=n,
+        dataset=str(row.dataset),
+        unit=unit,
+        unanswered=_unanswered(numbers, row),
     )
+
+
+def _unanswered(numbers: pd.DataFrame, row: Any) -> tuple[int, int] | None:
+    """Return (unanswered images, images) of a record's measure; None if all are answered.
+
+    Of the counts on its set, that over as many images as the record is preferred, since shape bias
+    counts over conflicts and accuracies over all images. Arguments: see `_estimate`.
+    """
+    counts = numbers[
+        (numbers["metric"] == decisions.UNANSWERED)
+        & (numbers["dataset"] == row.dataset)
+        & (numbers["count"].notna())
+    ]
+    own = counts[counts["condition"] == row.condition]
+    if own.empty:
+        return None
+    chosen = pd.concat([counts[counts["n"] == row.n], own]).iloc[0]
+    return int(chosen["count"]), int(chosen["n"])
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:

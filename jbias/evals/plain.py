@@ -16,8 +16,9 @@ def make(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
 
     @decisions.per_condition
     def numbers(decided: decisions.Decisions) -> decisions.Numbers:
-        """Return the numbers of all measures."""
-        return [number for measure in functions for number in measure(decided)]
+        """Return the numbers of all measures, and "unanswered" (`decisions.unanswered`)."""
+        measured = [number for measure in functions for number in measure(decided)]
+        return measured + decisions.unanswered(decided.is_unanswered)
 
     ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
     return counting.Counting(numbers, ranked=ranked)

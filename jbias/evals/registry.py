@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jbias.evals.activations import inside
 from jbias.measures import counting, critical_band
-from jbias.measures.decisions import Number
+from jbias.measures.decisions import UNANSWERED, Number
 from jbias.stimuli import shown
 
 _MAX_ITEMS = 5
@@ -87,11 +87,25 @@ def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
     measure.
 
     By default these are up to five numbers with the condition "", separated by commas, only
-    "agreement" and the metrics in `Row.headlines` if the row has any; "" if there are none.
+    "agreement" and the metrics in `Row.headlines` if the row has any; "" if there are none. If
+    images are unanswered, the text ends with their number, such as "; 126 of 1,200 unanswered".
     """
     row = PROBES.get(probe_name)
+    unanswered = [
+        f"; {number.count:,} of {number.n:,} unanswered"
+        for number in numbers
+        if number.metric == UNANSWERED and not number.condition
+    ]
+    answered = [number for number in numbers if number.metric != UNANSWERED]
     if row and row.summarize:
-        return row.summarize(numbers)
+        text = row.summarize(answered)
+    else:
+        text = _headlines(row, answered)
+    return text + "".join(unanswered)
+
+
+def _headlines(row: Row | None, numbers: Sequence[Number]) -> str:
+    """Return up to five numbers as text; see `summarize`."""
     metrics = {*row.headlines, "agreement"} if row and row.headlines else None
     headlines = [
         number

@@ -100,7 +100,7 @@ def _describe_constant_answer(
     """Return a message if all decisions are the same, with the same probability; else "".
 
     Probabilities may differ by _SAME_CONFIDENCE. "" also for fewer than two decisions, or if a
-    probability is NaN. by_condition: decisions under all conditions and rules. classes: names by
+    probability is not finite. by_condition: decisions under all conditions and rules. classes: names by
     class id.
     """
     all_decisions = by_condition.values()
@@ -110,7 +110,7 @@ def _describe_constant_answer(
     )
     if len(predictions) < 2 or len({*predictions.tolist()}) > 1:
         return ""
-    if not np.ptp(confidence) <= _SAME_CONFIDENCE:  # Also if a probability is NaN.
+    if not np.isfinite(confidence).all() or np.ptp(confidence) > _SAME_CONFIDENCE:
         return ""
     return (
         f"note: answers all {len(predictions):,} images alike, class "

@@ -358,12 +358,11 @@ class Suite(NamedTuple):
         if a file that the probe reads does not exist.
         """
         source = self.sources[dataset]
-        store = getattr(source, "store", None)
         context = {
             "side": self.size,
             "measures": tuple(source.measures),
             "dataset": source.name.partition("/")[2].partition("[")[0],
-            "files": tuple(getattr(store, "names", ())),  # () without files.
+            "files": tuple(getattr(source, "files", ())),  # () without names.
             "classes": classes,
         }
         if measure.takes_others:
@@ -429,6 +428,66 @@ def open_suite(
     only: names of the measures to keep; empty: all. Sets of other measures are not opened.
     ValueError for an invalid option, or if no set or no task is available.
     """
+    config, needs, run, measures = _check_config(config, only)
+    sources, missing = _open_sets(config, measures, needs["sets"], say)
+    threads = run["threads"] or num_cores()
+    in_memory = loader.load_into_memory(
+        {}, sources, say, gib=run["gib"], threads=threads
+    )
+    suite = Suite(
+        size=config["size"],
+        sources=sources,
+        images={name: in_memory.get(name) for name in sources},
+        missing=missing,
+        measures=measures,
+        run=run,
+        config=config,
+        stimuli=inference.StimulusCache(),
+    )
+    return _drop_missing_tasks(suite, needs["measures"], say)
+
+
+def of_sources(
+    config: Mapping[str, Any],
+    sources: Mapping[str, base.Source],
+    say: console.Say,
+    *,
+    only: Sequence[str] = (),
+) -> Suite:
+    """Return a suite of sets in memory, one for each entry of config["sets"].
+
+    Other arguments and errors: see `open_suite`.
+    """
+    config, needs, run, measures = _check_config(config, only)
+    suite = Suite(
+        size=config["size"],
+        sources=sources,
+        images={
+            name: loader.decode_all(source, workers=1)
+            for name, source in sources.items()
+        },
+        missing={},
+        measures=measures,
+        run=run,
+        config=config,
+        stimuli=inference.StimulusCache(),
+    )
+    return _drop_missing_tasks(suite, needs["measures"], say)
+
+
+class _Checked(NamedTuple):
+    """A suite's config whose options are valid, and its parts."""
+
+    config: dict[str, Any]  # Without the entry "needs".
+    needs: dict[
+        str, Mapping[str, str]
+    ]  # The entry, with the keys "sets" and "measures".
+    run: dict[str, Any]  # The entry, with defaults.
+    measures: tuple[Measure, ...]
+
+
+def _check_config(config: Mapping[str, Any], only: Sequence[str]) -> _Checked:
+    """Return the checked parts of a suite's config; arguments and errors: see `open_suite`."""
     _cached_probe.cache_clear()  # Files that probes read may have changed.
     config = jc.to_dict(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
@@ -450,22 +509,7 @@ def open_suite(
     )
     for measure in measures:
         check_measure(measure, config["size"])
-    sources, missing = _open_sets(config, measures, needs["sets"], say)
-    threads = run["threads"] or num_cores()
-    in_memory = loader.load_into_memory(
-        {}, sources, say, gib=run["gib"], threads=threads
-    )
-    suite = Suite(
-        size=config["size"],
-        sources=sources,
-        images={name: in_memory.get(name) for name in sources},
-        missing=missing,
-        measures=measures,
-        run=run,
-        config=config,
-        stimuli=inference.StimulusCache(),
-    )
-    return _drop_missing_tasks(suite, needs["measures"], say)
+    return _Checked(config, needs, run, measures)
 
 
 def _open_sets(

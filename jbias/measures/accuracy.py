@@ -62,7 +62,7 @@ def make_by_class(*, classes: Sequence[str] = ()) -> counting.Counting:
 def class_numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """Return a Number "class_accuracy" for each class that has images.
+    """Return a Number "class_accuracy" for each class that has images, then `unanswered`.
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`);
     the condition of a Number is its key in the mapping, a space, and the class, such as
@@ -72,6 +72,7 @@ def class_numbers(
     for class_id in np.unique(label[label >= 0]):
         name = f"class={classes[class_id] if classes else class_id}"
         yield decisions.mean("class_accuracy", decided.right[label == class_id], name)
+    yield from decisions.unanswered(decided.is_unanswered)
 
 
 def by_class(decided: decisions.Decisions) -> decisions.Numbers:

@@ -219,6 +219,8 @@ def numbers(
       mrr_texture).
     accuracy_shape, accuracy_texture: accuracy with this cue as the label, over all images,
       including images whose cues agree and images of classes that the network lacks.
+    unanswered: images without an answer, among images whose cues conflict; left out if there are
+      none, as for every network with logits.
     """
     answer, shape, texture = cues = answer_and_cues(decided)
     n = len(answer)
@@ -236,6 +238,9 @@ def numbers(
         yield _to_number(bias, f"class={classes[class_id] if classes else class_id}")
     num_undefined = sum(math.isnan(bias.value) for bias in biases.values())
     yield decisions.share("shape_bias_undefined", num_undefined, len(biases))
+    yield from decisions.unanswered(
+        decided.is_unanswered[find_conflicts(shape, texture)]
+    )
 
 
 def _absolute_numbers(

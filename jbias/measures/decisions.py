@@ -43,6 +43,11 @@ class Decisions:
                 raise ValueError(f"{must}, got {len(column)}")
 
     @property
+    def is_unanswered(self) -> Bool[np.ndarray, "n"]:
+        """Return True for each image without a decision."""
+        return np.asarray(self.prediction) < 0
+
+    @property
     def right(self) -> Bool[np.ndarray, "n"]:
         """Return True for each image whose decision is its label; False for the label -1."""
         prediction = np.asarray(self.prediction)
@@ -69,6 +74,7 @@ class Number(NamedTuple):
     condition: str = ""
 
 
+UNANSWERED = "unanswered"  # The metric of `unanswered`.
 ByName = Mapping[str, Decisions]  # By condition, by rule, or by "condition rule".
 Numbers = list[Number]
 
@@ -152,6 +158,14 @@ def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Numb
     The Number has the value None if `marks` is empty.
     """
     return share(metric, np.sum(marks), len(marks), condition)
+
+
+def unanswered(marks: Bool[np.ndarray, "n"]) -> Numbers:
+    """Return a list with the share of unanswered images, "unanswered"; [] if it is 0.
+
+    marks: True for each image without an answer, which only tables of decisions have.
+    """
+    return [mean(UNANSWERED, marks)] if np.any(marks) else []
 
 
 def wilson_ends(number: Number) -> Numbers:

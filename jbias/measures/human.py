@@ -102,7 +102,7 @@ def numbers(
     human_error_consistency, over pairs of observers, with its interval (left out for a single
     observer). Over all conditions: response_entropy and human_response_entropy in bits. For each
     condition of a set with several, including the excluded ones: error_consistency and
-    human_accuracy.
+    human_accuracy. If images are unanswered, their share, "unanswered".
 
     dataset: one of SETS. files: the names of all images of the set; the column "index" has the
     indices of the shown images, if not all were shown. people: trials of each observer, which may
@@ -125,7 +125,8 @@ def numbers(
         label = None if label is None else _in_sixteen(label, classes)
     _check_same_images(names, label, selected[0].category)
     network = dataclasses.replace(selected[0], subject="network", response=response)
-    return compare(network, selected, dataset)
+    unanswered = decisions.unanswered(decided.is_unanswered)
+    return compare(network, selected, dataset) + unanswered
 
 
 def _in_sixteen(

@@ -19,6 +19,7 @@ _SAME = (
     "trained",
     "method",
     "columns",
+    "parse",
     "step",
     "mean",
     "std",
@@ -29,6 +30,7 @@ _MODEL = "model, the first argument"
 _ARGUMENTS: Mapping[str, str] = {
     **{f"--{name}": f"{name}=" for name in _SAME},
     "--random-weights": "random_weights=True",
+    "--set": "dataset=",
     "--suite": "changes=",
     "--devices": "changes=",
     "--checkpoint": _MODEL,

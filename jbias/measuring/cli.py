@@ -4,7 +4,7 @@ r"""Measure shape bias, accuracy and other biases of a model on your folders of 
     jbias measure timm:convnext_tiny --stimuli=/data/geirhos --imagenet=/data/imagenet
     jbias measure my.py:predict --data=photos --classes=names.txt
     jbias measure runs/x --data=photos/test
-    jbias measure decisions.csv --stimuli=/data/geirhos
+    jbias measure decisions.csv
 
 MODEL is one of
     PATH                  a weights file, the workdir of a run, or a folder of these, or a
@@ -18,13 +18,14 @@ MODEL is one of
     FILE.csv              decisions of a model that ran elsewhere (docs/own-decisions.md);
                           FILE.parquet works, too
 
-Give at least one folder of images, and the command runs all measures that these images allow.
-A run that was trained on the embedded set needs no folder: it is measured on this set.
+Give at least one folder of images, and the command runs all measures that these images allow. A
+table of decisions needs none if the images' names say their classes, as airplane1-bicycle2, or if
+it has a column with them, such as label; with folders, it is measured on the images that it
+contains. A run that was trained on the embedded set needs no folder: it is measured on this set.
 --stimuli: shape bias, accuracy by shape and by texture, accuracy on edges and silhouettes.
 --imagenet or --data: accuracy, calibration, corruptions, spectral bias, critical band,
 attacks. One printed line lists the measures that cannot run and the images that they need. To
-choose measures yourself, use --only, or `jbias evaluate` with a suite. A table of decisions
-is measured on the images that it contains.
+choose measures yourself, use --only, or `jbias evaluate` with a suite.
 
 The results are printed and written to OUT/<network>/, where OUT is the folder of --out. The
 same command resumes a stopped measurement. Exit codes: 0 everything was measured that the
@@ -72,6 +73,8 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         random_weights=args.random_weights,
         classes=args.classes,
         columns=args.columns,
+        dataset=args.set or "",
+        parse=args.parse,
         mean=args.mean,
         std=args.std,
         model=args.model,
@@ -106,7 +109,7 @@ def parser() -> cli.Parser:
         "--data=DIR": "folder of labelled images of your own, DIR/<class>/ or "
         "DIR/<split>/<class>/; the split train is not measured. --data=shapes is the embedded "
         "set, which needs no files (default: no images of your own)",
-        "--humans=DIR": "with --stimuli: folder raw-data of the repository "
+        "--humans=DIR": "with --stimuli or a table of decisions: folder raw-data of the repository "
         "https://github.com/bethgelab/model-vs-human, which has people's answers to these "
         "stimuli (default: no comparison with people)",
         "--classes=FILE": "classes of the model's outputs, in the order of the outputs: "
@@ -115,7 +118,9 @@ def parser() -> cli.Parser:
         "the list above whose length is the number of outputs)",
         "--columns=KEY=NAME,...": "for a table of decisions: the names of its columns, "
         "e.g. response=predicted,image=path; docs/own-decisions.md lists the keys (default: "
-        "the column names of the toolbox model-vs-human)",
+        "recognised by their names)",
+        "--set=NAME": "for a table of decisions without folders of images: name of the set of "
+        "its images (default: recognised by the names of images and files, else images)",
         "--model=NAME": "for weights files: the architecture, such as resnet50; "
         "docs/models.md lists the names (default: recognised by names and shapes of the "
         "weights)",
@@ -135,6 +140,14 @@ def parser() -> cli.Parser:
         "module's value, else ImageNet's; for functions, no normalisation",
     )
     add = arguments.add_argument
+    add(
+        "--parse",
+        choices=("published", "raw"),
+        default="published",
+        help="for a table of decisions without folders of images: published reads the column "
+        "of decisions; raw parses the models' own words again, if the table has them (default: "
+        "%(default)s)",
+    )
     add(
         "--random-weights",
         action="store_true",

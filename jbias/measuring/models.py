@@ -24,6 +24,8 @@ class Settings(NamedTuple):
     random_weights: bool = False  # For timm:NAME.
     classes: str | Sequence[str] | Mapping[str, str] | None = None  # See Predictor.
     columns: str | None = None  # Names of a table's columns, "key=name,...".
+    dataset: str = ""  # Name of the set of a table's images; "": by their names.
+    parse: str = "published"  # Or "raw", see answers.tables.read.
     mean: float | Sequence[float] | None = None  # Per channel, for images in [0, 1].
     std: float | Sequence[float] | None = None
     model: str | None = None  # A name of models.MODELS, for a file of weights.
@@ -80,7 +82,7 @@ def read(
     for key in options:
         must = "be left out for files, runs and tables of decisions"
         raise ValueError(f"{key}: must {must}, got it for {text!r}")
-    if not hub.is_hub(text) and _is_table(text):
+    if is_table(text):
         return Model(decisions=text)
     return Model(loaded=_read_networks(text, settings, say, refuse))
 
@@ -92,12 +94,15 @@ def _name_of_object(reference: str) -> str:
     return stem if name == "predict" else name
 
 
-def _is_table(path: str) -> bool:
-    """Return True if a path is a .csv or .parquet file, or a folder or glob of these only.
+def is_table(model: Any) -> bool:
+    """Return True if a model is the path of a .csv or .parquet file, or a folder or glob of these.
 
-    Hidden files of a folder do not count. False for a run's workdir, an empty folder, and a
-    path or glob without files.
+    Other files must not be among these; hidden files of a folder do not count. False for a run's
+    workdir, an empty folder, a path or glob without files, and a model that is not a path.
     """
+    if not isinstance(model, str | os.PathLike) or hub.is_hub(os.fspath(model)):
+        return False
+    path = os.fspath(model)
     if glob.has_magic(path) and not os.path.exists(path):
         matches = glob.glob(path)
         return bool(matches) and all(x.lower().endswith(_TABLES) for x in matches)

@@ -25,12 +25,14 @@ from jbias.evals import (
     registry,
     runner,
     suites,
+    table_suites,
 )
 from jbias.measuring import arguments, models, sets
 from jbias.runtime import console, messages, signals, xla
 
 # Default sizes of images, in pixels.
 _SIZE, _SIZE_OF_SHAPES = 224, 32
+_DEVICES = "--suite.run.devices="
 
 
 class Request(NamedTuple):
@@ -71,6 +73,8 @@ def measure(
     trained: str = "",
     method: str = "",
     columns: str | None = None,
+    dataset: str = "",
+    parse: str = "published",
     step: str | None = None,
     **options: Any,
 ) -> measured.Measured | measured.MeasuredNetworks:
@@ -116,6 +120,8 @@ def measure(
         random_weights=random_weights,
         classes=classes,
         columns=columns,
+        dataset=dataset,
+        parse=parse,
         step=step,
         trained=trained or None,
         method=method or None,
@@ -200,7 +206,7 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
     trained on the embedded data set "shapes" are measured on this set if no folder is given.
     ValueError for an invalid request.
     """
-    folders = sets.check(request.folders)
+    folders = sets.check(request.folders, has_table=models.is_table(request.model))
     settings, only = request.settings, request.only
     opened = models.read(
         request.model,
@@ -212,6 +218,16 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
     is_read = opened.predictor is not None or opened.decisions or opened.loaded
     if call.left_out and not is_read:
         return []  # `call` has said why, for each network.
+    if opened.decisions and folders.is_empty:
+        return _measure_tables(opened.decisions, request, folders.humans or "", call)
+    for flag, is_given in {
+        "set": bool(settings.dataset),
+        "parse": settings.parse != "published",
+    }.items():
+        if is_given:
+            raise ValueError(
+                f"--{flag}: is for a table of decisions without folders of images; remove it"
+            )
     if folders.is_empty and _are_of_shapes(opened):
         call.say("trained on the embedded set shapes, on which it is measured")
         folders = folders._replace(data=sets.SHAPES)
@@ -284,6 +300,50 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
             measurements.append(result)
     if plan.missing and not only:
         call.say(f"not measured: {'; '.join(plan.missing)}")
+    return measurements
+
+
+def _measure_tables(
+    path: str, request: Request, humans: str, call: commands.Command
+) -> list[measured.Measured]:
+    """Return the results of each network of tables of decisions, which are measured without images.
+
+    path: of the tables. humans: folder of people's answers, or "". Networks that fail are left out
+    and added to call.left_out. ValueError for a file that is no table of decisions, and for changes
+    of a suite, which there is none of.
+    """
+    settings = request.settings
+    changes = [x for x in request.changes if not x.startswith(_DEVICES)]
+    if changes:
+        raise ValueError(
+            f"{changes[0].partition('=')[0]}: a table of decisions without folders of images "
+            "has no suite to change; remove it"
+        )
+    devices = [x.removeprefix(_DEVICES) for x in request.changes]
+    loaded = table_suites.load(
+        path,
+        columns=answer_columns.parse(settings.columns or ""),
+        dataset=settings.dataset,
+        parse=settings.parse,
+        humans=humans,
+        only=request.only,
+        devices=int(devices[-1]) if devices else 0,
+        say=call.say,
+        refuse=call.leave_out,
+    )
+    measurements = []
+    for network, suite, say in table_suites.numbered(loaded, call.say):
+        result = _run(
+            network,
+            suite,
+            epath.Path(request.out),
+            dataclasses.replace(call, say=say),  # With the same lists.
+            first=(),
+            lacking=suite.missing_lines,
+            whole=not request.only,
+        )
+        if result is not None:
+            measurements.append(result)
     return measurements
 
 

@@ -52,10 +52,11 @@ class Plan(NamedTuple):
     missing: tuple[str, ...]  # Messages on measures that need other folders.
 
 
-def check(folders: Folders) -> Folders:
+def check(folders: Folders, *, has_table: bool = False) -> Folders:
     """Return the folders with paths as text, "~" expanded, and None for empty paths.
 
-    ValueError for a folder that does not exist, for stimuli without cue conflicts, for the
+    has_table: whether the model is a table of decisions, which needs no stimuli for a comparison
+    with people if no images are given. ValueError for a folder that does not exist, for stimuli without cue conflicts, for the
     data SHAPES together with stimuli or imagenet, and for humans without stimuli.
     """
     checked = {}
@@ -71,7 +72,8 @@ def check(folders: Folders) -> Folders:
         find_stimuli(checked["stimuli"])
     if checked["data"] == SHAPES and (checked["stimuli"] or checked["imagenet"]):
         raise ValueError("--data: shapes has stimuli of its own; give it alone")
-    if checked["humans"] and not checked["stimuli"]:
+    needs_stimuli = not has_table or checked["imagenet"] or checked["data"]
+    if checked["humans"] and not checked["stimuli"] and needs_stimuli:
         raise ValueError("--humans: people are compared on --stimuli; give both")
     return Folders(**checked)
 

@@ -248,7 +248,7 @@ def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, ca
     assert measure_table(exported, tmp_path / "out", *args) == 0
     assert measure_table(exported, tmp_path / "out", *args) == 0  # It resumes.
     error_output = capsys.readouterr().err
-    assert "30 of the 240 decisions on cue_conflict are 'na', no answer" in error_output
+    assert "30 of the 240 decisions on cue_conflict are no answer" in error_output
     records = read_records(tmp_path / "out/net")["shape_bias@cue_conflict.jsonl"]
     records_by_metric = {
         x["metric"]: x for x in records if x["condition"] == "shape_bias"

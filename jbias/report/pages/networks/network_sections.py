@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from jbias.evals import registry
+from jbias.measures import decisions
 from jbias.report import document, network_frame, network_records, tables
 from jbias.report.pages.networks import (
     network_blocks,
@@ -24,7 +25,7 @@ MeasuredNetwork = network_records.MeasuredNetwork
 NetworksPage, Blocks = network_blocks.NetworksPage, document.Blocks
 
 _OVERVIEW_COLUMNS = tables.columns(
-    "network set accuracy:% shape:.3 decisions low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
+    "network set accuracy:% shape:.3 decisions unanswered:% low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
     "cb_pns:.2 imagenet_c:% pgd:% ece:.3 error_consistency:.3 sets:d",
     **network_frame.TITLES,
 ) | {"decisions": network_blocks.DECISIONS}
@@ -32,6 +33,8 @@ _OVERVIEW_COLUMNS = tables.columns(
 _OVERVIEW_NOTES = {
     "decisions": "Of (column): number of decisions for either cue behind the shape bias "
     f"({network_blocks.FEW}).",
+    decisions.UNANSWERED: "Unanswered: images without an answer, in % of those whose cues "
+    "conflict.",
     "cb_bw": "Bandwidth, centre frequency and sensitivity are of the critical band.",
     "error_consistency": "Error consistency: with people, as the mean over the sets of the last "
     "column.",
@@ -74,6 +77,8 @@ def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
     calibrations = network.measurements_of("calibration")
     if calibrations:
         row["ece"] = network.values(calibrations[0], ["ece"])["ece"]
+    for measurement in network.measurements_of("shape_bias")[:1]:
+        row |= shape_sections.unanswered(network, measurement)
     row["error_consistency"] = agreement and agreement.value
     row["sets"] = agreement and agreement.n
     return row

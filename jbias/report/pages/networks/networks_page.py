@@ -210,6 +210,9 @@ def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
             neither = network.number(measurement, "fraction_neither")
             if neither and neither.value is not None:
                 phrase += f", {100 * neither.value:.1f} % for neither cue"
+            unanswered = network.number(measurement, decisions.UNANSWERED)
+            if unanswered:
+                phrase += f", {unanswered.count:,} of {unanswered.n:,} unanswered"
         yield phrase
     row = network_frame.row_of(network)
     attack = row.settings.get("pgd")

@@ -59,14 +59,16 @@ def shape_bias(page: NetworksPage) -> Blocks:
         | {"rule": network.rule(measurement, number.condition)}
         | network.values(measurement, _SHAPE_BIAS_METRICS, number.condition)
         | {"shape": number.count, "either": number.n}
+        | unanswered(network, measurement, number.condition)
         for network, measurement, row, number in page.numbers(
             "shape_bias", "shape_bias"
         )
         if "class=" not in number.condition
     ]
+    has_unanswered = any(decisions.UNANSWERED in row for row in rows)
     columns = network_blocks.columns(
         "network set rule shape_bias:.3[] shape:d either:d accuracy_shape:% accuracy_texture:% "
-        "fraction_neither:% mrr_shape:.3 mrr_texture:.3 mrr_relative:.3",
+        "fraction_neither:% unanswered:% mrr_shape:.3 mrr_texture:.3 mrr_relative:.3",
         fraction_neither="neither",
         mrr_shape="MRR of shape",
         mrr_texture="MRR of texture",
@@ -78,7 +80,7 @@ def shape_bias(page: NetworksPage) -> Blocks:
         f"of 95 % ({network_blocks.FEW}). Accuracy in % of all images with either cue as the "
         "label. Neither: decisions for neither cue, in % of images where cues conflict. MRR: "
         "mean reciprocal rank of a cue's label there, where ranks were kept. Rule: how the "
-        "answers of several classes count.",
+        "answers of several classes count." + _UNANSWERED_WORDS * has_unanswered,
         rows,
         columns | {"either": network_blocks.DECISIONS},
         csv_only=("fraction_shape", "fraction_texture"),
@@ -92,6 +94,20 @@ def shape_bias(page: NetworksPage) -> Blocks:
     )
     if page.published:
         yield published_shape_biases.comparison_table([*_like_published(page)])
+
+
+_UNANSWERED_WORDS = (
+    " Unanswered: images without an answer, in % of images where cues conflict; they count "
+    "among neither."
+)
+
+
+def unanswered(
+    network: MeasuredNetwork, measurement: Measurement, condition: str = ""
+) -> dict[str, float]:
+    """Return the share of unanswered images by the name of its column; {} without such images."""
+    values = network.values(measurement, (decisions.UNANSWERED,), condition)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _shape_bias_figure(
