@@ -311,7 +311,10 @@ def _measure_tables(args: argparse.Namespace) -> int:
     from jbias.answers import columns as answer_columns
     from jbias.evals import command, table_suites
 
-    out = epath.Path(args.out)
+    try:
+        out = epath.Path(cli.output_folder(args.out))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"--out: {error}") from None
     call = command.Command("measured")
     loaded = table_suites.load(
         args.decisions,

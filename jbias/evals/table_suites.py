@@ -92,7 +92,7 @@ def load(
                 )
             network = _network(folder, path, members, open_sets)
         except ValueError as error:
-            refuse(name, f"{_shown(name)}: {error}")
+            refuse(_shown(name), f"{_shown(name)}: {error}")
             continue
         for line in decision_tables.describe_lacking(network.decided):
             say(f"{folder}: {line}")
