@@ -281,7 +281,7 @@ def test_columns_and_words_of_other_tables_are_recognised_without_a_flag(tmp_pat
     }
     suite = suites.open_suite(config, lambda line: None)
     (network,) = decision_tables.load(str(table), suite, {})
-    no_row, no_answer = decision_tables._NO_ROW, decision_tables._NO_ANSWER
+    no_row, no_answer = decision_tables.NO_ROW, decision_tables.NO_ANSWER
     (decided,) = network.decided.values()
     assert decided.tolist() == [0, no_answer, no_answer, no_answer, 1, *[no_row] * 5]
 

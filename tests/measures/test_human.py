@@ -9,7 +9,7 @@ import pytest
 
 from jbias import evals
 from jbias.data import base, class_maps
-from jbias.measures import accuracy, human, human_answers
+from jbias.measures import accuracy, decisions, human, human_answers
 from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
@@ -187,7 +187,9 @@ def test_probe_compares_decisions_with_people(tmp_path):
         subject_trials.select([first.image[i] for i in shown])
         for subject_trials in (first, *people)
     ]
-    assert numbers == human.compare(trials_shown[0], trials_shown[1:], "contrast")
+    compared = human.compare(trials_shown[0], trials_shown[1:], "contrast")
+    unanswered = decisions.share("unanswered", (first.response[shown] < 0).sum(), 900)
+    assert numbers == [*compared, unanswered] and unanswered.count == 3
     probe_with_classes = human.make(
         root=str(tmp_path), classes=[*class_maps.geirhos16()], **options
     )
