@@ -370,12 +370,12 @@ def make_network(
     *,
     sources: Mapping[str, base.Source],
     decided: Mapping[StimulusKey, Responses],
-    about: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
 ) -> DecidedNetwork:
     """Return a network with these decisions; ValueError if its sets have different classes.
 
     name: name of the network. path: path of the tables, for records and messages. sources: sets
-    by name. decided, about: see `DecidedNetwork`; about has the entries beside "category" and
+    by name. decided: see `DecidedNetwork`. details: entries of `about` beside "category" and
     "path".
     """
     decided_sources = {dataset: sources[dataset] for dataset, _ in decided}
@@ -408,7 +408,7 @@ def make_network(
         space=space,
         digest=digest.hexdigest()[:16],
         fields=fields,
-        about={"category": name, "path": path, **(about or {})},
+        about={"category": name, "path": path, **(details or {})},
         decided=decided,
     )
 

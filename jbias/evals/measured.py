@@ -425,10 +425,10 @@ def _unanswered(numbers: pd.DataFrame, row: Any) -> tuple[int, int] | None:
         & (numbers["dataset"] == row.dataset)
         & (numbers["count"].notna())
     ]
-    own = counts[counts["condition"] == row.condition]
-    if own.empty:
+    of_measure = counts[counts["condition"] == row.condition]
+    if of_measure.empty:
         return None
-    chosen = pd.concat([counts[counts["n"] == row.n], own]).iloc[0]
+    chosen = pd.concat([counts[counts["n"] == row.n], of_measure]).iloc[0]
     return int(chosen["count"]), int(chosen["n"])
 
 

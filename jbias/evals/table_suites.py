@@ -191,8 +191,8 @@ def _measures(
     Options are by name; arguments: see `_suite`.
     """
     conflicts = tuple(x for x, y in open_sets.items() if "texture" in y.columns)
-    own = tuple(x for x, y in open_sets.items() if y.name.startswith("decisions/"))
-    labelled = tuple(name for name in own if name not in conflicts)
+    own_sets = tuple(x for x, y in open_sets.items() if y.name.startswith("decisions/"))
+    labelled = tuple(name for name in own_sets if name not in conflicts)
     measures: dict[str, dict[str, Any]] = {
         "accuracy": {"probe": "plain", "sets": tuple(open_sets)}
     }
@@ -202,7 +202,7 @@ def _measures(
                 measures[name] = {"probe": name, "sets": labelled}
     if conflicts:
         measures["shape_bias"] = {"probe": "shape_bias", "sets": conflicts}
-    shown_to_people = tuple(name for name in open_sets if name not in own)
+    shown_to_people = tuple(name for name in open_sets if name not in own_sets)
     if humans and shown_to_people:
         measures["human"] = {"probe": "human", "sets": shown_to_people, "root": humans}
     return measures
@@ -260,7 +260,7 @@ def _network(
             observer.is_unanswered, decision_tables.NO_ANSWER, observer.decision
         )
         decided[name, ""] = responses
-    about = {
+    details = {
         "tables": [
             {
                 "set": _set_name(observer),
@@ -273,5 +273,5 @@ def _network(
         "factors": {key: x for key, x in members[0].factors.items() if x},
     }
     return decision_tables.make_network(
-        folder, path, sources=open_sets, decided=decided, about=about
+        folder, path, sources=open_sets, decided=decided, details=details
     )

@@ -131,7 +131,7 @@ def test_published_files_have_the_shape_bias_that_pandas_counts(file, tmp_path):
 
 
 def test_the_share_without_an_answer_is_beside_every_number(tmp_path, capfd):
-    """Of 1,280 images, 60 are unanswered; the first image of each class pair has no conflict."""
+    """60 of 1,280 images are unanswered; some of these have no conflict."""
     shape, texture = cues()
     decisions = np.where(np.arange(1280) % 3 == 0, shape, texture).tolist()
     decisions[:60] = ["None"] * 60
@@ -306,8 +306,10 @@ def test_raw_words_are_parsed_again_on_request(tmp_path):
 
 
 def test_sets_have_the_names_of_the_suite_of_biases():
-    others = {split: name for name, split in biases.OTHERS.items() if name != split}
-    assert dict(table_suites.SUITE_NAMES) == others
+    other_names = {
+        split: name for name, split in biases.OTHERS.items() if name != split
+    }
+    assert dict(table_suites.SUITE_NAMES) == other_names
 
 
 def test_a_part_of_images_in_memory_keeps_their_names():
