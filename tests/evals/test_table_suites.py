@@ -91,13 +91,13 @@ def test_records_equal_those_of_the_set_with_its_images(unpacked, tmp_path):
         with_images = record_files(tmp_path / "with" / name)
         assert record_files(tmp_path / "without" / name) == with_images
         assert len(with_images) == 3
-        tables = [
+        first, second = (
             pd.read_parquet(
                 tmp_path / x / name / "decisions/cue-conflict/accuracy.parquet"
             )
             for x in ("with", "without")
-        ]
-        pd.testing.assert_frame_equal(*tables)
+        )
+        pd.testing.assert_frame_equal(first, second)
     assert values(tmp_path / "without/subject-04", "accuracy@cue-conflict")[
         "unanswered"
     ] == (37 / 1280, 37, 1280)
