@@ -52,8 +52,12 @@ def write_conflicts(path, decisions, **columns):
 
 def cues(images=CONFLICTS):
     """Return the names of shape and texture of each image."""
-    pairs = [name.split("-") for name in images]
-    return [[cue.rstrip("0123456789") for cue in x] for x in zip(*pairs, strict=True)]
+    shapes, textures = [], []
+    for name in images:
+        shape, _, texture = name.partition("-")
+        shapes.append(shape.rstrip("0123456789"))
+        textures.append(texture.rstrip("0123456789"))
+    return shapes, textures
 
 
 def record_files(folder):
