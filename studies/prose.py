@@ -10,18 +10,19 @@ import pandas as pd
 def wrap(section: str) -> str:
     """Return Markdown with paragraphs wrapped at 110 characters.
 
-    Headings, tables and blocks of code stay as they are.
+    Headings, tables, HTML and blocks of code stay as they are. A list has items that begin with
+    "- " or a digit and a dot.
     """
     blocks, is_code = [], False
     for block in section.split("\n\n"):
         is_code = is_code or block.startswith("```")
-        if is_code or block.startswith(("#", "|")):
+        if is_code or block.startswith(("#", "|", "<")):
             is_code = is_code and not block.endswith("```")
             blocks.append(block)
             continue
         lines = []
-        for item in re.split(r"\n(?=- )", block):
-            indent = "  " if item.startswith("- ") else ""
+        for item in re.split(r"\n(?=- |\d\. )", block):
+            indent = " " * len(re.match(r"(?:- |\d\. )?", item)[0])
             line = textwrap.fill(
                 " ".join(item.split()),
                 width=110,

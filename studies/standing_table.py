@@ -1,0 +1,376 @@
+r"""Write docs/standing-table.md and its CSV files from the answers in studies/answers.
+
+    python -m studies.standing_table
+    python -m studies.standing_table store --decisions=RAW --people=PEOPLE
+    python -m studies.standing_table add SUBMISSION
+
+Without a word, writes OUT/standing-table.md, OUT/standing-table.csv (all numbers) and
+OUT/standing-table-pairs.csv (every pair). `store` writes studies/answers/answers.csv and
+captions.csv from published files, and keeps submissions. `add` checks a folder as `jbias submit`
+does and adds its observers to answers.csv. Then write the pages again.
+
+RAW must have the folders clip, inet_classifier, vlm/vqa and vlm/captioning from raw-data of
+https://github.com/paulgavrikov/vlm_shapebias at 459198f. PEOPLE is the folder that
+`studies.published_shape_biases --decisions` reads.
+
+Takes about ten seconds on two cores.
+"""
+
+import argparse
+import html
+import math
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from jbias.answers import observers, scores, submission
+from jbias.stats import consistency, rank_intervals, ratios
+from studies import command, prose, stored_answers
+
+PAGE, NUMBERS, PAIRS = (
+    "standing-table.md",
+    "standing-table.csv",
+    "standing-table-pairs.csv",
+)
+DESCRIPTION = ["observer", "kind", "model", "task", "prompt", "group", "source"]
+
+
+def numbers(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores of stored observers, the largest shape bias first.
+
+    answers: rows of `stored_answers.read`. Columns: DESCRIPTION; shape_bias, its interval
+    (lower, upper), shape and decisions (for either cue), conflicts and unanswered (images with a
+    conflict), accuracy and its interval, like_people, rank and its simultaneous interval. NaN: not
+    measured. Apart from the rank, no number depends on other rows, except for the people's.
+    """
+    panel = stored_answers.panel(answers)
+    bias, right = scores.shape_bias(panel), scores.accuracy(panel)
+    frame = answers[DESCRIPTION].copy()
+    for name, score in (("shape_bias", bias), ("accuracy", right)):
+        result = ratios.bootstrap_ratios(
+            score.numerator, score.denominator, has_row=score.has_row
+        )
+        prefix = "" if name == "shape_bias" else f"{name}_"
+        frame[name] = result.value
+        frame[f"{prefix}lower"], frame[f"{prefix}upper"] = result.lower, result.upper
+        if name == "shape_bias":
+            frame["shape"] = result.count.astype(int)
+            frame["decisions"] = result.n.astype(int)
+    conflicts = panel.decision[:, panel.is_conflict]
+    frame["conflicts"] = np.sum(conflicts != observers.NO_ROW, axis=1)
+    frame["unanswered"] = np.sum(conflicts == observers.NO_ANSWER, axis=1)
+    is_person = (answers["group"] == stored_answers.PEOPLE).to_numpy()
+    frame["like_people"] = consistency_with_people(panel, is_person)
+    ranked = (frame["decisions"] > 0).to_numpy()
+    ranks = rank_intervals.rank_intervals(
+        bias.numerator[ranked], bias.denominator[ranked]
+    )
+    for name in ("rank", "rank_lower", "rank_upper"):
+        values = getattr(ranks, name.removeprefix("rank_"))
+        frame.loc[ranked, name] = values
+    frame[["rank", "rank_lower", "rank_upper"]] = frame[
+        ["rank", "rank_lower", "rank_upper"]
+    ].astype("Int64")
+    return frame.sort_values(
+        ["shape_bias", "observer"], ascending=[False, True], na_position="last"
+    ).reset_index(drop=True)
+
+
+def consistency_with_people(
+    panel: observers.Panel, is_person: Sequence[bool]
+) -> Float[np.ndarray, "k"]:
+    """Return each observer's mean error consistency with the people, over common images.
+
+    A person is compared with the other people. NaN without people, and for an observer without
+    any answer.
+    """
+    correct = panel.decision == panel.label
+    people = np.flatnonzero(is_person)
+    means = np.full(len(correct), np.nan)
+    for i, marks in enumerate(correct):
+        kappas = []
+        for person in people:
+            common = panel.has_row[i] & panel.has_row[person]
+            if person != i and common.any():
+                both = consistency.error_consistency(
+                    marks[common], correct[person][common]
+                )
+                kappas.append(both.kappa)
+        if kappas and (panel.decision[i] >= 0).any():
+            means[i] = np.mean(kappas)
+    return means
+
+
+def pairs(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return the difference in shape bias of every pair of stored observers, not adjusted.
+
+    Columns: first, second (ids in alphabetical order), difference (first less second), lower,
+    upper, pvalue, images, larger ("first", "second", or "" if p > 0.05). Rows of existing pairs
+    do not change when an observer is added.
+    """
+    answers = answers.sort_values("observer", ignore_index=True)
+    score = scores.shape_bias(stored_answers.panel(answers))
+    compared = ratios.compare_ratios(score.numerator, score.denominator, score.has_row)
+    names = answers["observer"].to_numpy()
+    words = {1: "first", -1: "second", 0: ""}
+    return pd.DataFrame(
+        {
+            "first": names[compared.first],
+            "second": names[compared.second],
+            "difference": compared.difference,
+            "lower": compared.lower,
+            "upper": compared.upper,
+            "pvalue": compared.pvalue,
+            "images": compared.num_images,
+            "larger": [words[verdict] for verdict in compared.verdict],
+        }
+    )
+
+
+def format_numbers(frame: pd.DataFrame) -> str:
+    """Return the result of `numbers` as CSV, rounded to four decimals."""
+    return stored_answers.format_csv(frame.round(4))
+
+
+def format_pairs(frame: pd.DataFrame) -> str:
+    """Return the result of `pairs` as CSV: four decimals, p-values with three digits."""
+    frame = frame.round({"difference": 4, "lower": 4, "upper": 4})
+    frame["difference"] += 0.0  # No -0.0.
+    frame["pvalue"] = [f"{p:.3g}" if np.isfinite(p) else "" for p in frame["pvalue"]]
+    return stored_answers.format_csv(frame)
+
+
+NOT_MEASURED = '<span title="not measured">–</span>'
+NONE = '<span title="none">–</span>'
+HEAD = (
+    "Name",
+    "Shape bias",
+    "Rank",
+    "Kind",
+    "Task",
+    "Prompt",
+    "Decisions",
+    "Unanswered",
+    "Accuracy",
+    "Like people",
+)
+
+
+def format_table(frame: pd.DataFrame) -> str:
+    """Return the result of `numbers` as a Markdown table."""
+    return prose.markdown(HEAD, [_cells(row) for row in frame.itertuples()])
+
+
+def _cells(row) -> tuple[str, ...]:
+    """Return the cells of an observer's row."""
+    name = escape(row.model)
+    if row.group == stored_answers.SUBMISSIONS and re.fullmatch(
+        r"https://[\w./~%?=&#-]+", row.source
+    ):
+        name = f"[{name}]({row.source})"
+    return (
+        name,
+        _interval(row.shape_bias, row.lower, row.upper, ".3f"),
+        _interval(row.rank, row.rank_lower, row.rank_upper, "d"),
+        escape(row.kind),
+        escape(row.task),
+        escape(_shorten(row.prompt)) or NONE,
+        f"{row.decisions:,}",
+        f"{row.unanswered:,}",
+        _interval(row.accuracy, row.accuracy_lower, row.accuracy_upper, ".2f"),
+        NOT_MEASURED if pd.isna(row.like_people) else f"{row.like_people:.3f}",
+    )
+
+
+def _interval(value: float, lower: float, upper: float, form: str) -> str:
+    """Return "value [lower, upper]", or a dash for a value that was not measured."""
+    if pd.isna(value):
+        return NOT_MEASURED
+    return f"{value:{form}} [{lower:{form}}, {upper:{form}}]"
+
+
+def _shorten(text: str, longest: int = 40) -> str:
+    """Return a text, cut if it has more letters than `longest`; the CSV file has it whole."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def escape(text: str) -> str:
+    """Return a text of someone else as Markdown that shows it: no HTML, no link, no table."""
+    shown = html.escape(text, quote=True)
+    return re.sub(r"[\\`*_\[\]|~{}!#<>]", lambda match: f"&#{ord(match[0])};", shown)
+
+
+def text(frame: pd.DataFrame) -> str:
+    """Return the page as Markdown; frame: result of `numbers`."""
+    groups = frame["group"].value_counts()
+    submissions = int(groups.get(stored_answers.SUBMISSIONS, 0))
+    is_model = frame["kind"] != "person"
+    opening = _OPENING.format(
+        observers=len(frame),
+        models=frame.loc[is_model, "model"].nunique(),
+        people=int(groups.get(stored_answers.PEOPLE, 0)),
+        submissions=submissions or "no",
+    )
+    gpt = frame.set_index("observer").loc["vlm/vqa/openai_vision"]
+    closing = _CLOSING.format(
+        example=sentence(gpt),
+        rank=_interval(gpt["rank"], gpt["rank_lower"], gpt["rank_upper"], "d"),
+        pairs=f"{math.comb(len(frame), 2):,}",
+    )
+    table = f'<div class="sortable" markdown>\n\n{format_table(frame)}\n\n</div>'
+    sections = [prose.wrap(opening.strip()), table, prose.wrap(closing.strip())]
+    return "\n\n".join(sections) + "\n"
+
+
+def sentence(row: pd.Series) -> str:
+    """Return the shape bias of an observer in words; row: of `numbers`."""
+    return (
+        f"shape bias {row['shape_bias']:.3f} of {row['decisions']:,} decisions; "
+        f"{row['unanswered']:,} of {row['conflicts']:,} unanswered"
+    )
+
+
+_OPENING = """
+# Standing table of shape bias
+
+Shape bias of people and models on the cue conflicts of [Geirhos et al., ICLR 2019](https://arxiv.org/abs/1811.12231), counted
+from published answers to single images: {observers} rows with {models} models and {people} people, and {submissions}
+submissions. Click on the head of a column to sort. [Add your model](#add-your-model), or read
+[what these answers say about vision-language models](vision-language-models.md).
+"""
+_CLOSING = """
+## The columns
+
+- **Shape bias**: shape decisions divided by decisions for either cue, on 1,200 images whose cues conflict. 0 is texture, 1 is
+  shape. In brackets: 95 % bootstrap interval over images.
+- **Decisions**: images decided for either cue.
+- **Unanswered**: images of the 1,200 without an answer: none, refused, or not one of the 16 classes. GPT-4V with multiple choice
+  has {example}.
+- **Accuracy**: decisions for the class of the shape, divided by all 1,280 images; no answer is wrong. In brackets: 95 % interval.
+- **Like people**: mean error consistency (Cohen's kappa of right and wrong) with the ten people; for a person, with the other
+  nine. 0 is agreement by chance.
+- **Rank**: by shape bias. In brackets: 95 % simultaneous interval
+  ([Mogstad et al. 2024](https://doi.org/10.1093/restud/rdad006)). With probability 0.95, all intervals of the column contain the
+  true ranks. GPT-4V's is {rank}. Ranks depend on all rows and change when a model is added.
+- A dash is not zero: no prompt, or not measured. Its text is shown under the mouse.
+
+Captions are decided by the label that was published with them; [another reader gives another shape
+bias](vision-language-models.md#readers-of-captions). The ten people and the networks of Geirhos et al. are published without a
+licence. The rows of Gavrikov et al., ICLR 2025, and what is derived of them, are CC BY-SA 4.0:
+[sources](../studies/answers/README.md).
+
+## Do two models differ?
+
+[standing-table-pairs.csv](standing-table-pairs.csv) has the difference of all {pairs} pairs on the same images, with a 95 % interval and
+a p-value that is not adjusted. The row of a pair does not depend on other models. If you compare many pairs, adjust the
+p-values of those pairs:
+
+```python
+import pandas as pd
+from jbias.stats import multiple_testing
+
+pairs = pd.read_csv("docs/standing-table-pairs.csv")
+chosen = pairs[pairs["first"].str.startswith("vlm/vqa") & pairs["second"].str.startswith("vlm/vqa")]
+print((multiple_testing.adjust(chosen["pvalue"].to_numpy(), "holm") <= 0.05).sum(), "of", len(chosen))
+```
+
+[standing-table.csv](standing-table.csv) has the numbers of the table. Both files, and this page, are made from
+[the stored answers](../studies/answers/README.md) by this command:
+
+```bash
+python -m studies.standing_table --out=docs
+```
+
+## Add your model
+
+Write one row per image with your model's answer, and a file that says what the model is. [`jbias submit`](submit.md) checks both and
+prints the numbers of the row. Only answers are accepted, never scores. To add them to your checkout, then open a pull request:
+
+<!-- not run: needs a submission -->
+```bash
+python -m studies.standing_table add mymodel
+python -m studies.standing_table --out=docs
+```
+"""
+
+
+def write_pages(out: pathlib.Path) -> None:
+    """Write the page and its CSV files to the folder `out`."""
+    answers = stored_answers.read()
+    frame = numbers(answers)
+    for name, content in (
+        (PAGE, text(frame)),
+        (NUMBERS, format_numbers(frame)),
+        (PAIRS, format_pairs(pairs(answers))),
+    ):
+        (out / name).write_text(content, encoding="utf-8")
+        print(f"written: {out / name}")
+
+
+def store(raw_data: pathlib.Path, people: pathlib.Path) -> None:
+    """Write the stored answers from published files; submissions stay."""
+    rows = [stored_answers.from_files(raw_data, people)]
+    if stored_answers.ANSWERS.exists():
+        old_rows = stored_answers.read()
+        rows.append(old_rows[old_rows["group"] == stored_answers.SUBMISSIONS])
+    stored_answers.write(pd.concat(rows, ignore_index=True))
+    captions = stored_answers.captions_from_files(raw_data)
+    stored_answers.CAPTIONS.write_text(
+        stored_answers.format_csv(captions), encoding="utf-8"
+    )
+    print(f"written: {stored_answers.ANSWERS}, {stored_answers.CAPTIONS}")
+
+
+def add(folder: pathlib.Path, path: pathlib.Path = stored_answers.ANSWERS) -> int:
+    """Add a submission to the stored answers at `path`; return 0, or 1 if it is refused."""
+    answers = stored_answers.read(path)
+    names = answers["observer"].str.removeprefix(f"{stored_answers.SUBMISSIONS}/")
+    known = stored_answers.panel(answers.assign(observer=names)).observers
+    checked = submission.check(str(folder), known)
+    for line in (*checked.warnings, *checked.problems):
+        print(line, file=sys.stderr)
+    if not checked.is_accepted:
+        return 1
+    rows = stored_answers.from_submission(
+        checked.observers,
+        kind=checked.info.kind,
+        source=checked.info.link,
+        licence=checked.info.licence,
+    )
+    stored_answers.write(pd.concat([answers, rows], ignore_index=True), path)
+    print(f"added: {', '.join(rows['observer'])}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = command.parser("standing_table", __doc__)
+    command.add_out(parser, "the page and its CSV files", pathlib.Path("docs"))
+    actions = parser.add_subparsers(dest="action", metavar="store|add", required=False)
+    storing = actions.add_parser("store", help="store the answers in published files")
+    storing.add_argument("--decisions", type=pathlib.Path, required=True, metavar="RAW")
+    storing.add_argument("--people", type=pathlib.Path, required=True, metavar="PEOPLE")
+    adding = actions.add_parser("add", help="check a submission and store its answers")
+    adding.add_argument("folder", type=pathlib.Path, metavar="SUBMISSION")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the pages, or the stored answers."""
+    args = _parser().parse_args(argv)
+    if args.action == "store":
+        store(args.decisions, args.people)
+    elif args.action == "add":
+        return add(args.folder)
+    else:
+        write_pages(args.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+"""Read and write the stored answers of the standing table: studies/answers/*.csv.
+
+A row of answers.csv is an observer: a person, or a model with one task and prompt. Its answers to
+the 1,280 cue conflicts of Geirhos et al., in the order of `tables.cue_conflicts()`, are a text of
+as many letters: A to P for the 16 classes in alphabetical order, "-" for no answer, "." for an
+image that the file has no row for. captions.csv has further readings of the captions in
+answers.csv, with one more letter, "+", for several classes. See studies/answers/README.md.
+"""
+
+import csv
+import functools
+import io
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from jbias import errors
+from jbias.answers import observers, stimulus_names
+from jbias.answers import tables as decision_tables
+from jbias.data import tables
+
+FOLDER = pathlib.Path(__file__).parent / "answers"
+ANSWERS, CAPTIONS = FOLDER / "answers.csv", FOLDER / "captions.csv"
+COLUMNS = (
+    "observer",
+    "kind",
+    "model",
+    "task",
+    "prompt",
+    "group",
+    "source",
+    "licence",
+    "file",
+    "sha256",
+    "answers",
+)
+CAPTION_COLUMNS = ("observer", "reader", "answers")
+KINDS = ("person", "CNN", "ViT", "CLIP", "VLM", "other")
+READERS = ("judge", "words", "plurals")  # Of captions, beside the published one.
+PEOPLE = "people"  # Group of the persons that others are compared with.
+SUBMISSIONS = "submissions"  # Group of what `standing_table add` has added.
+LETTERS = "ABCDEFGHIJKLMNOP"
+NONE, NO_ROW, SEVERAL = "-", ".", "+"
+GAVRIKOV = "https://github.com/paulgavrikov/vlm_shapebias"
+GEIRHOS_2021 = "https://github.com/bethgelab/model-vs-human"
+GEIRHOS_2019 = "https://github.com/rgeirhos/texture-vs-shape"
+
+
+class Group(NamedTuple):
+    """Properties that all observers of a folder of published files share."""
+
+    kind: str
+    task: str
+    prompt: str
+    source: str
+    licence: str
+
+
+NETWORKS_2019 = "texture-vs-shape"  # Group of the networks of Geirhos et al. 2019.
+_SHARE_ALIKE, _NOT_STATED = "CC BY-SA 4.0", "none stated"
+GROUPS = {
+    "clip": Group("CLIP", "zero-shot", "", GAVRIKOV, _SHARE_ALIKE),
+    "inet_classifier": Group("CNN", "classifier", "", GAVRIKOV, _SHARE_ALIKE),
+    "vlm/vqa": Group("VLM", "multiple choice", "16 options", GAVRIKOV, _SHARE_ALIKE),
+    "vlm/captioning": Group("VLM", "captions", "describe", GAVRIKOV, _SHARE_ALIKE),
+    PEOPLE: Group("person", "multiple choice", "", GEIRHOS_2021, _NOT_STATED),
+    NETWORKS_2019: Group("CNN", "classifier", "", GEIRHOS_2019, _NOT_STATED),
+}
+_CLIP_PROMPTS = {
+    "None": "80 templates",
+    "CLS": "{class}",
+    "a_photo_of_a_CLS.": "a photo of a {class}.",
+}
+# Readable names by the names in the files.
+MODELS = {
+    "BAAI_EVA_CLIP_8B_448_None": "EVA-CLIP 8B, 448 px",
+    "EVA01_g_14_laion400m_s11b_b41k": "EVA-01-CLIP g/14",
+    "EVA02_E_14_plus_laion2b_s9b_b144k": "EVA-02-CLIP E/14+",
+    "ViT_L_14_336_openai": "CLIP ViT-L/14, 336 px",
+    "ViT_L_14_openai": "CLIP ViT-L/14",
+    "clip_RN101_openai": "CLIP ResNet-101",
+    "clip_RN50_openai": "CLIP ResNet-50",
+    "resnet152": "ResNet-152 (timm)",
+    "resnet50": "ResNet-50 (timm)",
+    "tv_resnet50": "ResNet-50 (torchvision)",
+    "vit_base_patch16_224.orig_in21k_ft_in1k": "ViT-B/16, ImageNet-21k and 1k",
+    "vit_large_patch14_clip_224.openai_ft_in12k_in1k": (
+        "CLIP ViT-L/14, fine-tuned on ImageNet-12k and 1k"
+    ),
+    "vit_large_patch14_clip_224.openai_ft_in1k": (
+        "CLIP ViT-L/14, fine-tuned on ImageNet-1k"
+    ),
+    "vit_large_patch14_clip_336.openai_ft_in12k_in1k": (
+        "CLIP ViT-L/14, 336 px, fine-tuned on ImageNet-12k and 1k"
+    ),
+    "cogagent_chat": "CogAgent",
+    "cogvlm_chat": "CogVLM",
+    "emu2_chat": "Emu2-Chat",
+    "gemini_pro_vision": "Gemini Pro Vision 1.0",
+    "instructblip_flan_t5_xl": "InstructBLIP Flan-T5-XL",
+    "instructblip_vicuna_7b": "InstructBLIP Vicuna 7B",
+    "internvl_chat": "InternVL-Chat 1.1",
+    "internvl_chat_1_2_plus": "InternVL-Chat 1.2+",
+    "llava_1_5_13b": "LLaVA-1.5 13B",
+    "llava_1_5_7b": "LLaVA-1.5 7B",
+    "llava_1_6_34b": "LLaVA-NeXT 34B",
+    "llava_1_6_vicuna_13b": "LLaVA-NeXT 13B",
+    "llava_1_6_vicuna_7b": "LLaVA-NeXT 7B",
+    "llava_rlhf_1_5_13b": "LLaVA-RLHF 13B",
+    "llava_rlhf_1_5_7b": "LLaVA-RLHF 7B",
+    "moe_llava_phi2": "MoE-LLaVA Phi2",
+    "moe_llava_qwen": "MoE-LLaVA Qwen",
+    "moe_llava_stablelm": "MoE-LLaVA StableLM",
+    "openai_vision": "GPT-4V (preview)",
+    "qwen_chat": "Qwen-VL-Chat",
+    "qwen_vl_max": "Qwen-VL-Max",
+    "qwen_vl_plus": "Qwen-VL-Plus",
+    "uform_gen_chat": "UForm-Gen-Chat",
+}
+_TRAINED_2019 = {  # Networks of Geirhos et al. 2019, by the names in the files.
+    "resnet50": "ResNet-50 (Geirhos et al. 2019)",
+    "densenet121": "DenseNet-121 (Geirhos et al. 2019)",
+    "resnet50-train-60-epochs": "ResNet-50, Stylized-ImageNet",
+}
+
+
+def images() -> tuple[str, ...]:
+    """Return the names of the images that the letters are about, in their order."""
+    return tables.cue_conflicts()
+
+
+def cues() -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
+    """Return the classes of the shapes and of the textures of `images()`."""
+    rows = [stimulus_names.Row(name, name, "", "") for name in images()]
+    stimuli = stimulus_names.recognise(rows, stem="", dataset="cue-conflict")
+    return stimuli.label, stimuli.texture
+
+
+def encode(decision: Int[np.ndarray, "n"]) -> str:
+    """Return decisions about `images()` as letters."""
+    letters = {**dict(enumerate(LETTERS)), observers.NO_ANSWER: NONE}
+    letters[observers.NO_ROW] = NO_ROW
+    return "".join(letters[int(number)] for number in decision)
+
+
+def decode(answers: str) -> Int[np.ndarray, "n"]:
+    """Return the decisions that letters stand for; several classes are no answer."""
+    numbers = {letter: number for number, letter in enumerate(LETTERS)}
+    numbers |= {
+        NONE: observers.NO_ANSWER,
+        SEVERAL: observers.NO_ANSWER,
+        NO_ROW: observers.NO_ROW,
+    }
+    return np.array([numbers[letter] for letter in answers], np.int32)
+
+
+def read(path: pathlib.Path = ANSWERS) -> pd.DataFrame:
+    """Return the stored observers, a row each; ValueError for a file with a wrong row."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    errors.check((*frame.columns,) == COLUMNS, path, f"have {COLUMNS}", frame.columns)
+    _check_answers(path, frame, LETTERS + NONE + NO_ROW)
+    repeated = frame.loc[frame["observer"].duplicated(), "observer"]
+    errors.check(repeated.empty, path, "name each observer once", [*repeated])
+    for kind in frame["kind"]:
+        errors.check_choice("kind", kind, KINDS)
+    return frame
+
+
+def read_captions(path: pathlib.Path = CAPTIONS) -> pd.DataFrame:
+    """Return the further readings of captions, a row per observer and reader."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    _check_answers(path, frame, LETTERS + NONE + SEVERAL + NO_ROW)
+    return frame
+
+
+def _check_answers(path: pathlib.Path, frame: pd.DataFrame, letters: str) -> None:
+    """Raise ValueError unless each row has one known letter per image."""
+    for observer, answers in zip(frame["observer"], frame["answers"], strict=True):
+        errors.check(
+            len(answers) == len(images()) and {*answers} <= {*letters},
+            path,
+            f"have {len(images())} letters of {letters} for {observer}",
+            answers[:40],
+        )
+
+
+def panel(frame: pd.DataFrame) -> observers.Panel:
+    """Return the decisions of the rows of `read`, in their order."""
+    label, texture = cues()
+    members = []
+    for row in frame.itertuples():
+        decision = decode(row.answers)
+        has_row = decision != observers.NO_ROW
+        member = observers.Observer(
+            name=row.observer,
+            dataset="cue-conflict",
+            classes=stimulus_names.CLASSES16,
+            images=tuple(np.array(images())[has_row].tolist()),
+            label=label[has_row],
+            texture=texture[has_row],
+            decision=decision[has_row],
+            factors={"model": row.model, "task": row.task, "prompt": row.prompt},
+            path=row.file,
+            sha256=row.sha256,
+        )
+        members.append(member)
+    return observers.panels(members)["cue-conflict"]
+
+
+def write(frame: pd.DataFrame, path: pathlib.Path = ANSWERS) -> None:
+    """Write observers, in the order of groups and names."""
+    ordered = frame.sort_values(["group", "observer"], kind="stable")
+    path.write_text(format_csv(ordered), encoding="utf-8")
+
+
+def format_csv(frame: pd.DataFrame) -> str:
+    """Return a table as CSV; every cell that is no number is as it is, or quoted."""
+    text = io.StringIO()
+    frame.to_csv(text, index=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
+    return text.getvalue()
+
+
+def from_files(raw_data: pathlib.Path, people: pathlib.Path) -> pd.DataFrame:
+    """Return the observers of published files, as rows of `read`.
+
+    raw_data, people: the folders of --decisions and --people, see `standing_table`.
+    """
+    rows = []
+    for group in ("clip", "inet_classifier", "vlm/captioning", "vlm/vqa"):
+        for observer in decision_tables.read(str(raw_data / group)):
+            rows.append(_row(observer, group, f"{group}/{_file_name(observer)}"))
+    for observer in decision_tables.read(str(people)):
+        group = PEOPLE if observer.name.startswith("subject") else NETWORKS_2019
+        rows.append(_row(observer, group, _file_name(observer)))
+    return pd.DataFrame(rows, columns=[*COLUMNS])
+
+
+def captions_from_files(raw_data: pathlib.Path) -> pd.DataFrame:
+    """Return further readings of the captions, as rows of `read_captions`.
+
+    raw_data: the folder of --decisions, see `standing_table`. Readers: "judge", a language model
+    that was asked which of the 16 objects the caption describes (published with the captions);
+    "words", the names of the classes as whole words; "plurals", these or their plurals.
+    """
+    captions = str(raw_data / "vlm/captioning")
+    judged = decision_tables.read(
+        captions, parse="raw", columns={"raw": "pred_llm_judge"}
+    )
+    described = decision_tables.read(captions)
+    rows = []
+    for reader, members, read_classes in zip(
+        READERS,
+        (judged, described, described),
+        (_letters, named_classes, functools.partial(named_classes, plurals=True)),
+        strict=True,
+    ):
+        for observer in members:
+            answers = np.full(len(images()), NO_ROW)
+            place = {name: i for i, name in enumerate(images())}
+            for name, response in zip(observer.images, observer.responses, strict=True):
+                answers[place[name]] = _to_letter(read_classes(response))
+            rows.append(
+                {
+                    "observer": f"vlm/captioning/{observer.name}",
+                    "reader": reader,
+                    "answers": "".join(answers),
+                }
+            )
+    frame = pd.DataFrame(rows, columns=[*CAPTION_COLUMNS])
+    return frame.sort_values(["observer", "reader"])
+
+
+def _to_letter(classes: AbstractSet[int]) -> str:
+    """Return the letter of the only class of a set, or that of none or several."""
+    if len(classes) == 1:
+        return LETTERS[min(classes)]
+    return SEVERAL if classes else NONE
+
+
+def _letters(response: str) -> set[int]:
+    """Return the ids of the classes whose letters stand alone in a judge's response."""
+    return {LETTERS.index(x) for x in re.findall(r"\b([A-P])\b", response)}
+
+
+def named_classes(caption: str, *, plurals: bool = False) -> set[int]:
+    """Return the ids of the classes whose names are whole words of a caption.
+
+    plurals: True to count plurals, such as "clocks" and "knives", too.
+    """
+    words = set(re.findall(r"[a-z]+", caption.lower()))
+    named = set()
+    for number, name in enumerate(stimulus_names.CLASSES16):
+        plural = f"{name[:-2]}ves" if name == "knife" else f"{name}s"
+        if name in words or (plurals and plural in words):
+            named.add(number)
+    return named
+
+
+def _aligned(observer: observers.Observer) -> Int[np.ndarray, "n"]:
+    """Return the decisions of an observer about `images()`."""
+    place = {name: i for i, name in enumerate(images())}
+    decision = np.full(len(place), observers.NO_ROW, np.int32)
+    decision[[place[name] for name in observer.images]] = observer.decision
+    return decision
+
+
+def from_submission(
+    members: Sequence[observers.Observer], *, kind: str, source: str, licence: str
+) -> pd.DataFrame:
+    """Return the observers of an accepted submission, as rows of `read`.
+
+    kind, source (an address), licence: see `jbias.answers.submission_info.Info`.
+    """
+    rows = [
+        {
+            "observer": f"{SUBMISSIONS}/{observer.name}",
+            "kind": kind,
+            "model": observer.factors["model"],
+            "task": observer.factors["task"],
+            "prompt": observer.factors["prompt"],
+            "group": SUBMISSIONS,
+            "source": source,
+            "licence": licence,
+            "file": pathlib.Path(observer.path).name,
+            "sha256": observer.sha256,
+            "answers": encode(_aligned(observer)),
+        }
+        for observer in members
+    ]
+    return pd.DataFrame(rows, columns=[*COLUMNS])
+
+
+def _file_name(observer: observers.Observer) -> str:
+    """Return the name of the file of an observer."""
+    return pathlib.Path(observer.path).name
+
+
+def _row(observer: observers.Observer, group: str, file: str) -> Mapping[str, str]:
+    """Return the row of an observer of a published file."""
+    common, name = GROUPS[group], observer.name
+    if group == PEOPLE:
+        model = f"person {int(name.rpartition('-')[2])}"
+    elif group == NETWORKS_2019:
+        model = _TRAINED_2019[name]
+    else:
+        model = MODELS[observer.factors["model"]]
+    is_vit = group == "inet_classifier" and name.startswith("vit")
+    prompt = observer.factors["prompt"]
+    return {
+        "observer": f"{group}/{name}",
+        "kind": "ViT" if is_vit else common.kind,
+        "model": model,
+        "task": common.task,
+        "prompt": _CLIP_PROMPTS[prompt] if prompt else common.prompt,
+        "group": group,
+        "source": common.source,
+        "licence": common.licence,
+        "file": file,
+        "sha256": observer.sha256,
+        "answers": encode(_aligned(observer)),
+    }

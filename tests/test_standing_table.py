@@ -1,0 +1,267 @@
+"""The standing table is made of the stored answers, and stored answers are the published ones."""
+
+import csv
+import json
+import math
+import pathlib
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias.answers import observers
+from jbias.data import tables
+from studies import standing_table, stored_answers
+from tests.answers import published
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+ANSWERS = stored_answers.read()
+NUMBERS = pd.read_csv(DOCS / standing_table.NUMBERS).set_index("observer")
+PAIRS = pd.read_csv(DOCS / standing_table.PAIRS)
+NAMES = pd.Series(tables.cue_conflicts()).str.extract(r"^([a-z]+)\d+-([a-z]+)\d+$")
+CLASSES = sorted({*NAMES[0]})
+SHAPE, TEXTURE = NAMES[0].to_numpy(), NAMES[1].to_numpy()
+SOME = [
+    "people/subject-01",
+    "people/subject-02",
+    "texture-vs-shape/resnet50",
+    "clip/clip_RN50_openai_CLS",
+    "vlm/vqa/openai_vision",
+    "vlm/vqa/emu2_chat",
+]
+
+
+def decided(letters):
+    """Return the decided class of each image, None for no answer."""
+    return np.array([dict(zip("ABCDEFGHIJKLMNOP", CLASSES)).get(x) for x in letters])
+
+
+def some_rows():
+    """Return six stored observers."""
+    return ANSWERS[ANSWERS["observer"].isin(SOME)]
+
+
+def planted(answers, name="planted", **columns):
+    """Return a row of an observer with these answers."""
+    row = dict.fromkeys(stored_answers.COLUMNS, "")
+    row |= {
+        "observer": f"submissions/{name}",
+        "kind": "other",
+        "model": name,
+        "group": stored_answers.SUBMISSIONS,
+        "source": "https://example.org/model",
+        "answers": answers,
+    }
+    return pd.DataFrame([row | columns])
+
+
+def test_numbers_are_those_of_a_count_by_pandas():
+    conflict = SHAPE != TEXTURE
+    assert conflict.sum() == 1200 and len(NUMBERS) == len(ANSWERS) == 83
+    for row in ANSWERS.itertuples():
+        decision = decided(row.answers)
+        n_shape = (conflict & (decision == SHAPE)).sum()
+        n_texture = (conflict & (decision == TEXTURE)).sum()
+        numbers = NUMBERS.loc[row.observer]
+        assert numbers["shape"] == n_shape
+        assert numbers["decisions"] == n_shape + n_texture
+        assert numbers["shape_bias"] == round(n_shape / (n_shape + n_texture), 4)
+        assert numbers["accuracy"] == round((decision == SHAPE).mean(), 4)
+        assert numbers["unanswered"] == sum(x is None for x in decision[conflict])
+    gpt = standing_table.sentence(NUMBERS.loc["vlm/vqa/openai_vision"])
+    assert gpt == "shape bias 0.479 of 837 decisions; 126 of 1,200 unanswered"
+
+
+def test_consistency_with_people_is_mean_kappa():
+    people = ANSWERS.loc[ANSWERS["group"] == "people", "answers"]
+    correct = np.array([decided(answers) == SHAPE for answers in people])
+    for name in ("texture-vs-shape/resnet50", "vlm/vqa/internvl_chat"):
+        (answers,) = ANSWERS.loc[ANSWERS["observer"] == name, "answers"]
+        marks = decided(answers) == SHAPE
+        agreement = (marks == correct).mean(1)
+        a, b = marks.mean(), correct.mean(1)
+        chance = a * b + (1 - a) * (1 - b)
+        kappa = np.mean((agreement - chance) / (1 - chance))
+        assert NUMBERS.loc[name, "like_people"] == round(kappa, 4)
+
+
+def test_intervals_contain_the_values_and_ranks_are_in_order():
+    for name in ("", "accuracy_"):
+        value = NUMBERS["accuracy" if name else "shape_bias"]
+        assert value.between(NUMBERS[f"{name}lower"], NUMBERS[f"{name}upper"]).all()
+    rank = NUMBERS["shape_bias"].rank(ascending=False, method="min").astype(int)
+    # Shape biases of the file are rounded, so ranks of equal ones may differ.
+    assert (NUMBERS["rank"] - rank).abs().max() <= 1
+    assert NUMBERS["rank"].between(NUMBERS["rank_lower"], NUMBERS["rank_upper"]).all()
+
+
+def test_pairs_are_rebuilt_to_the_byte():
+    text = (DOCS / standing_table.PAIRS).read_text("utf-8")
+    assert standing_table.format_pairs(standing_table.pairs(ANSWERS)) == text
+    assert len(PAIRS) == math.comb(len(ANSWERS), 2)
+
+
+@pytest.mark.slow
+def test_the_page_and_its_numbers_are_rebuilt_to_the_byte(tmp_path):
+    assert standing_table.main([f"--out={tmp_path}"]) == 0
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {standing_table.PAGE, standing_table.NUMBERS, standing_table.PAIRS}
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (DOCS / name).read_bytes(), name
+
+
+def test_the_page_shows_the_numbers_of_the_file():
+    frame = NUMBERS.reset_index().fillna({"prompt": ""})
+    table = (DOCS / standing_table.PAGE).read_text("utf-8")
+    lines = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(lines) == len(frame)
+    for line, row in zip(lines, frame.itertuples(), strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        shown = re.match(r"(\d\.\d{3}) \[(\d\.\d{3}), (\d\.\d{3})\]$", cells[1])
+        values = row.shape_bias, row.lower, row.upper
+        np.testing.assert_allclose([*map(float, shown.groups())], values, atol=6e-4)
+        assert cells[2] == f"{row.rank} [{row.rank_lower}, {row.rank_upper}]"
+        assert cells[6:8] == [f"{row.decisions:,}", f"{row.unanswered:,}"]
+
+
+def test_an_added_model_changes_no_verdict_and_no_number_of_others():
+    """Only ranks may differ, since there is one more."""
+    rng = np.random.default_rng(0)
+    answers = "".join(rng.choice([*"ABCDEFGHIJKLMNOP-"], 1280))
+    stored = some_rows()
+    extended = pd.concat([planted(answers), stored], ignore_index=True)
+    old, new = standing_table.pairs(stored), standing_table.pairs(extended)
+    is_new = new[["first", "second"]].eq("submissions/planted").any(axis=1)
+    assert is_new.sum() == len(stored)
+    pd.testing.assert_frame_equal(new[~is_new].reset_index(drop=True), old)
+    old, new = (
+        standing_table.numbers(rows).set_index("observer")
+        for rows in (stored, extended)
+    )
+    unranked = [name for name in old if not name.startswith("rank")]
+    pd.testing.assert_frame_equal(new.loc[old.index, unranked], old[unranked])
+    assert len(new) == len(old) + 1
+
+
+def test_what_was_not_measured_is_a_dash_and_not_zero():
+    """Without an answer there is no shape bias; with texture answers alone it is 0."""
+    texture = "".join("ABCDEFGHIJKLMNOP"[CLASSES.index(x)] for x in TEXTURE)
+    rows = pd.concat([some_rows(), planted("-" * 1280), planted(texture, "texture")])
+    frame = standing_table.numbers(rows)
+    silent, textured = (
+        frame[frame["model"] == name].iloc[0] for name in ("planted", "texture")
+    )
+    assert np.isnan(silent["shape_bias"]) and pd.isna(silent["rank"])
+    assert textured["shape_bias"] == 0 and textured["rank"] == len(frame) - 1
+    assert silent["unanswered"] == 1200 and np.isnan(silent["like_people"])
+    lines = standing_table.format_table(frame).splitlines()
+    (line,) = (line for line in lines if line.startswith("| [planted]"))
+    assert line.count('title="not measured"') == 3 and line.count('title="none"') == 1
+    (line,) = (line for line in lines if line.startswith("| [texture]"))
+    assert "| 0.000 [0.000," in line and "not measured" not in line
+
+
+def test_names_of_submissions_are_shown_as_text():
+    name = "<script>alert(1)</script>|[x](javascript:y)`*_"
+    rows = pd.concat([some_rows(), planted("A" * 1280, name, source="javascript:z")])
+    table = standing_table.format_table(standing_table.numbers(rows))
+    assert "<script" not in table and "](" not in table and "javascript:z" not in table
+    (line,) = (line for line in table.splitlines() if "alert" in line)
+    assert line.count("|") == len(standing_table.HEAD) + 1
+
+
+def test_letters_are_read_as_they_are_written():
+    decision = np.array([*range(16), observers.NO_ANSWER, observers.NO_ROW])
+    assert stored_answers.encode(decision) == "ABCDEFGHIJKLMNOP-."
+    np.testing.assert_array_equal(stored_answers.decode("ABCDEFGHIJKLMNOP-."), decision)
+    assert stored_answers.decode("+") == [observers.NO_ANSWER]
+
+
+@pytest.mark.parametrize("answers", ["A" * 1279, "A" * 1279 + "Q", "A" * 1279 + "+"])
+def test_a_file_of_wrong_letters_is_refused(tmp_path, answers):
+    path = tmp_path / "answers.csv"
+    stored_answers.write(planted(answers), path)
+    with pytest.raises(ValueError, match=r"answers\.csv: must have 1280 letters"):
+        stored_answers.read(path)
+
+
+def test_an_observer_with_two_rows_is_refused(tmp_path):
+    path = tmp_path / "answers.csv"
+    stored_answers.write(pd.concat([planted("A" * 1280)] * 2), path)
+    with pytest.raises(ValueError, match="name each observer once"):
+        stored_answers.read(path)
+
+
+def test_words_of_a_caption():
+    assert stored_answers.named_classes("A collage of clocks.") == set()
+    assert stored_answers.named_classes("A collage of Clocks.", plurals=True) == {9}
+    assert stored_answers.named_classes("Two knives", plurals=True) == {13}
+    assert stored_answers.named_classes("a cat on a car; carpets") == {6, 7}
+    letters = [stored_answers._to_letter(x) for x in (set(), {7}, {6, 7})]
+    assert letters == ["-", "H", "+"]
+
+
+def test_an_accepted_submission_is_added_and_a_refused_one_is_not(tmp_path, capsys):
+    path, folder = tmp_path / "answers.csv", tmp_path / "mymodel"
+    stored_answers.write(some_rows(), path)
+    content = path.read_bytes()
+    folder.mkdir()
+    info = {
+        "name": "My model",
+        "kind": "CNN",
+        "task": "classifier",
+        "prompt": "",
+        "link": "https://example.org/mymodel",
+        "licence": "CC BY 4.0",
+        "decided_by": "largest of the 16 classes",
+    }
+    (folder / "submission.json").write_text(json.dumps(info), "utf-8")
+    rng = np.random.default_rng(1)
+    which = rng.random(1280)
+    other = rng.choice(CLASSES, 1280)
+    decision = np.where(which < 0.3, SHAPE, np.where(which < 0.7, TEXTURE, other))
+    lines = [f"{x},{y}" for x, y in zip(tables.cue_conflicts(), decision, strict=True)]
+    (folder / "answers.csv").write_text("\n".join(["image,response", *lines[:-1]]))
+    assert standing_table.add(folder, path) == 1 and path.read_bytes() == content
+    assert capsys.readouterr().err
+    (folder / "answers.csv").write_text("\n".join(["image,response", *lines]))
+    assert standing_table.add(folder, path) == 0
+    rows = stored_answers.read(path).set_index("observer")
+    row = rows.loc["submissions/My model"]
+    assert (row["kind"], row["licence"], row["source"]) == (
+        "CNN",
+        "CC BY 4.0",
+        info["link"],
+    )
+    assert [*decided(row["answers"])] == [*decision]
+    assert len(rows) == len(SOME) + 1
+    content = path.read_bytes()
+    assert standing_table.add(folder, path) == 1 and path.read_bytes() == content
+    assert "My model" in capsys.readouterr().err
+
+
+@published.needed
+def test_stored_answers_are_those_of_the_published_files():
+    num_files = 0
+    for row in ANSWERS.itertuples():
+        path = (published.PEOPLE if "/" not in row.file else published.VLM) / row.file
+        if not path.is_file():
+            continue  # Some files of the repository are not in the folder.
+        num_files += 1
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [*csv.DictReader(file)]
+        image, label = (
+            ("imagename", "object_response")
+            if "imagename" in rows[0]
+            else ("image", "pred_label")
+        )
+        answers = {re.sub(r"^.*_|\.png$", "", x[image]): x[label].lower() for x in rows}
+        letters = [
+            "ABCDEFGHIJKLMNOP"[CLASSES.index(answers[name])]
+            if answers[name] in CLASSES
+            else "-"
+            for name in tables.cue_conflicts()
+        ]
+        assert row.answers == "".join(letters), row.file
+    assert num_files >= 13 + 44 - 1
