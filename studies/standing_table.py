@@ -293,7 +293,7 @@ python -m studies.standing_table --out=docs
 Write one row per image with your model's answer, and a file that says what the model is. [`jbias submit`](submit.md) checks both and
 prints the numbers of the row. Only answers are accepted, never scores. To add them to your checkout, then open a pull request:
 
-<!-- not run: needs a submission -->
+<!-- not run: submission -->
 ```bash
 python -m studies.standing_table add mymodel
 python -m studies.standing_table --out=docs

@@ -21,7 +21,7 @@ REASONS = frozenset(  # Reasons not to run a block: what it needs.
     (
         *("imagenet", "photographs", "celeba", "cifar", "mnist", "people", "weights"),
         *("cluster", "install", "long", "endless", "terminals", "measured"),
-        *("network", "docker"),
+        *("network", "docker", "submission"),
     )
 )
 FENCE = re.compile(
@@ -105,7 +105,7 @@ def place(folder: pathlib.Path) -> None:
     for name in ("configs", "examples", "benchmarks", "studies", "qa", "launch"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "docs/results").mkdir(parents=True)
-    for pattern in ("docs/*.md", "docs/results/*.csv"):
+    for pattern in ("docs/*.md", "docs/*.csv", "docs/results/*.csv"):
         for path in ROOT.glob(pattern):
             shutil.copy(path, folder / path.relative_to(ROOT))
     rng = np.random.default_rng(0)
