@@ -18,9 +18,10 @@ object is it?") is read by these rules; the first that applies decides:
    sentences name; "not a bird" does not name a bird.
 
 A letter and a class that differ are no answer, as are several classes where one is asked for.
-The article in "A bird on a wire" is no letter. Synonyms ("airliner", "kitten") and plurals are
-not mapped to classes: only the names that were offered are read, in any case. A word that
-contains a class ("carpet", "bird-like", "bird's-eye view") does not name it.
+The article in "A bird on a wire" is no letter. Regular plurals ("clocks", "knives") name their class:
+captions often give textures in the plural. Synonyms ("airliner", "kitten") are not mapped to classes:
+only the names that were offered are read, in any case. A word that contains a class ("carpet",
+"bird-like", "bird's-eye view") does not name it.
 
 The version changes whenever a response may be read in another way.
 """
@@ -185,7 +186,8 @@ class _Grammar:
 
     def __init__(self, options: Mapping[str, str], classes: Sequence[str]):
         self.options = options
-        self.by_name = {_plain(name): name for name in classes}
+        plurals = {_plural(_plain(name)): name for name in classes}
+        self.by_name = plurals | {_plain(name): name for name in classes}
         names = "|".join(
             re.escape(name).replace(r"\ ", r"[ _]")
             for name in sorted(self.by_name, key=len, reverse=True)
@@ -206,6 +208,10 @@ class _Grammar:
         )
         self.first_pair = re.compile(rf"(?P<letter>(?i:{letters})){beside}")
         self.first_letter = re.compile(rf"(?P<letter>{letters}){close}")
+        # "H, K" or "D or H."; not "D, I think".
+        self.letter_list = re.compile(
+            rf"{letters}(?:\s?(?:,|/|&|\band\b|\bor\b)\s?{letters})+(?=\s?(?:$|[.,;:!?)\n]))"
+        )
         # A letter at the beginning of the response, a line, a sentence or a bracket.
         self.sentence_letter = re.compile(
             rf"(?:^|(?<=\()|(?<=[.!?:]\s)){mark}(?P<letter>{letters})(?:{close}|\s?$)",
@@ -233,6 +239,8 @@ class _Grammar:
             return self._decide([_Mention(match["letter"].upper(), "")])
         if self.first_pair.match(text):
             return self._of_first_pair(text, can_list=not is_introduced)
+        if self.letter_list.match(text):
+            return Parsed("", "several options")
         match = self.first_letter.match(text)
         if match:
             return self._of_first_letter(match["letter"], text)
@@ -357,6 +365,15 @@ def _without_introduction(response: str) -> tuple[str, bool]:
     text = response.lstrip(_MARKS)
     match = _INTRODUCTION.match(text)
     return (text[match.end() :].lstrip(_MARKS), True) if match else (text, False)
+
+
+def _plural(name: str) -> str:
+    """Return the regular plural of a class name, such as "birds", "knives" or "boxes"."""
+    if name.endswith("fe"):
+        return f"{name[:-2]}ves"
+    if re.search(r"[^aeiou]y$", name):
+        return f"{name[:-1]}ies"
+    return f"{name}es" if re.search(r"(?:s|x|z|ch|sh)$", name) else f"{name}s"
 
 
 def _plain(name: str) -> str:

@@ -59,6 +59,9 @@ LIST = ". ".join(
         ("I think it is a bird, a very small bird.", "bird"),
         ("It is not a cat, it is a dog.", "dog"),
         ("The object is a truck!", "truck"),
+        ("A collage of clocks.", "clock"),
+        ("A set of knives", "knife"),
+        ("D, I think", "bird"),
         ("The image shows a bird. It is in the air.", "bird"),
         # Conclusions.
         ("The image looks most like a bicycle.\nThe answer is C.", "bicycle"),
@@ -108,7 +111,9 @@ def test_responses_that_name_an_option(response, decision):
             "The image looks most like a bird. The answer is C.",
             "letter and class differ",
         ),
-        ("D or H", "no option"),
+        ("D or H", "several options"),
+        ("H, K", "several options"),
+        ("A clock in front of birds", "several options"),
         ("bird or cat", "several options"),
         ("D. bird or H. cat", "several options"),
         ("D. bird, H. cat", "several options"),
@@ -120,7 +125,7 @@ def test_responses_that_name_an_option(response, decision):
         ("JnCnDnEnFnGnHnInJnKnLnMnNnOnPnAnBnC", "several options"),
         ("B. It shows an elephant. D. It shows a bird.", "several options"),
         ("An airliner above the clouds", "no option"),  # No synonyms.
-        ("Two birds", "no option"),  # No plurals.
+        ("Two kittens", "no option"),
         ("A carpet with a birdhouse", "no option"),
         ("from a bird's-eye view", "no option"),
         ("This is not a bird.", "no option"),
