@@ -11,19 +11,25 @@ Source: Mogstad, Romano, Shaikh and Wilhelm 2024, https://doi.org/10.1093/restud
 step-down of csranks 1.2.3, the authors' package. Differences: images are drawn (the draws of
 csranks are normal with a given covariance), and scores and standard errors count the four extra
 images of `ratios`. Scores are computed again in every draw: with 15 to 60 decisions, linearised
-draws cover less.
+draws cover less. A standard error is an estimate, too, so statistics are compared as those of
+Student's t, with the number of images on which two observers differ, less 1, as degrees of freedom.
+Where all scores are equal, simulated intervals still covered only 94.5 % of 1,000 studies, so the
+critical value is the quantile of 96 % instead of 95 % (`_RAISED`).
 """
 
 import dataclasses
 
 import numpy as np
 import numpy.typing as npt
+import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from jbias import errors
 from jbias.stats import ratios
 
 _MIN_DRAWS = 100
+# The error of the critical value, as a share of the error that the intervals may have.
+_RAISED = 0.8
 _CHUNK = 2**21  # Differences in memory at the same time: 16 MiB.
 
 
@@ -54,9 +60,10 @@ def rank_intervals(
 ) -> RankIntervalsResult:
     """Return the rank of each observer with simultaneous and marginal confidence intervals.
 
-    For every ordered pair, t_ab = (w_a - w_b) / standard error (`ratios.compare_ratios`). Observer
-    a is significantly larger than b if t_ab exceeds the quantile `confidence` of max t*_ab over all
-    ordered pairs, t*_ab = (w*_a - w_a - (w*_b - w_b)) / standard error with the scores w* in a
+    For every ordered pair, t_ab = (w_a - w_b) / standard error (`ratios.compare_ratios`), and z_ab
+    is the normal quantile of the probability of t_ab under Student's t (see the module). Observer a
+    is significantly larger than b if z_ab exceeds the quantile 1 - 0.8 (1 - confidence) of max t*_ab
+    over all ordered pairs, t*_ab = (w*_a - w_a - (w*_b - w_b)) / standard error with the scores w* in a
     bootstrap draw of images. Step-down: the quantile is computed again without the ordered pairs that are
     significant, until there are no new ones. The interval is from 1 + (number of observers that
     are significantly larger) to k - (number that are significantly smaller).
@@ -80,12 +87,13 @@ def rank_intervals(
     drawn = np.nan_to_num(drawn - extended)  # 0 for draws without a decision.
     # Pairs with the same influence values have the same score: never significant.
     scale = np.where(standard_error > 0, standard_error, np.inf)
-    t = (extended[:, None] - extended) / scale
+    num_differing = np.array([np.sum(row != influence, axis=1) for row in influence])
+    t = _as_normal((extended[:, None] - extended) / scale, num_differing - 1)
     # With few decisions, the extra images could turn a difference around.
     t = np.where(value[:, None] > value, t, -np.inf)
-    k = len(value)
+    k, level = len(value), 1 - _RAISED * (1 - confidence)
     is_larger = step_down(
-        t, drawn, scale, is_tested=~np.eye(k, dtype=bool), confidence=confidence
+        t, drawn, scale, is_tested=~np.eye(k, dtype=bool), confidence=level
     )
     marginal = np.empty((k, 2), np.int64)
     for j in range(k):
@@ -93,7 +101,7 @@ def rank_intervals(
         is_tested[j], is_tested[:, j] = True, True
         is_tested[j, j] = False
         is_larger_marginal = step_down(
-            t, drawn, scale, is_tested=is_tested, confidence=confidence
+            t, drawn, scale, is_tested=is_tested, confidence=level
         )
         marginal[j] = rank_bounds(is_larger_marginal)[j]
     lower, upper = rank_bounds(is_larger).T
@@ -109,6 +117,14 @@ def rank_intervals(
     )
 
 
+def _as_normal(
+    t: Float[np.ndarray, "k k"], degrees: Int[np.ndarray, "k k"]
+) -> Float[np.ndarray, "k k"]:
+    """Return the normal quantiles of the probabilities of t under Student's t; 0 remains 0."""
+    tail = scipy.stats.t.sf(np.abs(t), np.maximum(degrees, 1))
+    return np.sign(t) * scipy.stats.norm.isf(tail)
+
+
 def step_down(
     t: Float[np.ndarray, "k k"],
     drawn: Float[np.ndarray, "b k"],
@@ -119,7 +135,7 @@ def step_down(
 ) -> Bool[np.ndarray, "k k"]:
     """Return which ordered pairs are significant: the row is larger than the column.
 
-    t: statistic of each ordered pair. drawn: centred scores in each draw. scale: standard errors
+    t: statistic of each ordered pair, on the scale of a normal one. drawn: centred scores in each draw. scale: standard errors
     of differences. is_tested: the ordered pairs of the family.
     """
     is_larger = np.zeros_like(is_tested)

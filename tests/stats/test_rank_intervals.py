@@ -64,6 +64,7 @@ def sets_by_formulas(numerator, denominator, pairs_of, confidence, weights):
     pairs_of: the ordered pairs of the family.
     """
     k = len(numerator)
+    level = 1 - 0.8 * (1 - confidence)
     numerator = np.hstack([numerator, np.tile([1, 1, 0, 0], (k, 1))])
     denominator = np.hstack([denominator, np.ones((k, 4))])
     score = numerator.sum(axis=1) / denominator.sum(axis=1)
@@ -75,12 +76,14 @@ def sets_by_formulas(numerator, denominator, pairs_of, confidence, weights):
     t, drawn = {}, {}
     for a, b in pairs_of:
         width = math.sqrt(sum((slope[a] - slope[b]) ** 2))
-        t[a, b] = (score[a] - score[b]) / width
+        degrees = sum(slope[a] != slope[b]) - 1
+        tail = scipy.stats.t.sf((score[a] - score[b]) / width, degrees)
+        t[a, b] = scipy.stats.norm.isf(tail)
         drawn[a, b] = (redrawn[a] - score[a] - redrawn[b] + score[b]) / width
     left, significant = set(pairs_of), set()
     while left:
         largest = np.max([drawn[pair] for pair in left], axis=0)
-        critical = sorted(largest)[math.ceil(confidence * (len(largest) - 1))]
+        critical = sorted(largest)[math.ceil(level * (len(largest) - 1))]
         new = {pair for pair in left if t[pair] > critical}
         if not new:
             break
