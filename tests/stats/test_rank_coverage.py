@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 
 import numpy as np
@@ -27,8 +28,8 @@ def test_simultaneous_intervals_cover_and_naive_percentiles_do_not():
             by_method[method] for method in rank_coverage.METHODS
         )
         for share in ("simultaneous", "with_ties", "per_model", "worst_model"):
-            assert simultaneous[share] >= 0.95 - 2 * standard_error()
-        assert marginal["worst_model"] >= 0.95 - 3 * standard_error()
+            assert simultaneous[share] >= 0.95
+        assert marginal["worst_model"] >= 0.95
         assert naive["simultaneous"] < 0.6 and naive["worst_model"] < 0.95
         assert naive["ranks"] < marginal["ranks"] <= simultaneous["ranks"]
 
@@ -40,11 +41,11 @@ def test_the_docs_have_the_numbers_of_the_file():
         100 * designs[name]["simultaneous"]["simultaneous"]
         for name in ("equal", "equal, few decisions")
     ]
-    assert f"({coverages[0]:.1f} % and {coverages[1]:.1f} %)" in STATISTICS
+    assert f"{coverages[0]:.1f} % and {coverages[1]:.1f} % of studies" in STATISTICS
     best_naive = max(design["naive"]["simultaneous"] for design in designs.values())
-    assert f"in at most {100 * best_naive:.1f} % of studies" in STATISTICS
+    assert f"at most {100 * best_naive:.1f} % of studies" in STATISTICS
     ranks = designs["published"]["simultaneous"]["ranks"]
-    assert f"{ranks:.1f} of 20 ranks" in STATISTICS
+    assert re.search(rf"{ranks:.1f} of\s20 ranks", STATISTICS)
     assert f"{100 * standard_error():.1f} points" in STATISTICS
 
 
