@@ -11,6 +11,10 @@ bias of 1 with standard error 0. For a single proportion the result is the inter
 Coull. With hundreds of decisions, the extra images change nothing that is visible. Values,
 differences and counts never include extra images.
 
+Stimuli often share pictures: Geirhos' 1,200 cue conflicts combine 160 shapes with 48 textures. Tests
+over images say what holds for further combinations like these; `clusters` of `compare_ratios` counts
+the pictures as drawn, too.
+
 The result of an observer, or of a pair, depends only on the images that these observers have, in
 their order: neither other observers nor images of other observers change it (except for p-values
 that are adjusted for the number of pairs).
@@ -18,13 +22,14 @@ that are adjusted for the number of pairs).
 Sources: Efron and Tibshirani 1993, chapters 8 and 13 (bootstrap); Cochran 1977, section 6.4
 (linearised variance of a ratio); Agresti and Coull 1998,
 https://doi.org/10.1080/00031305.1998.10480550, and Agresti and Caffo 2000,
-https://doi.org/10.1080/00031305.2000.10474560 (extra observations).
+https://doi.org/10.1080/00031305.2000.10474560 (extra observations); Cameron, Gelbach and Miller 2011,
+https://doi.org/10.1198/jbes.2010.07136 (clusters in two ways).
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -155,6 +160,7 @@ def compare_ratios(
     *,
     adjust: str = "holm",
     confidence: float = 0.95,
+    clusters: Sequence[npt.ArrayLike] = (),
 ) -> ComparedRatios:
     """Return the differences of the scores of all pairs of observers, with tests.
 
@@ -167,14 +173,24 @@ def compare_ratios(
     decides correctly: McNemar's test for large n. The interval is w_a - w_b plus and minus
     standard errors. Observers with equal influence values have p = 1.
 
+    With clusters, images of one cluster are drawn together: the squared standard error is the sum
+    of d_i d_j over all ordered pairs of images that share a cluster in any way, times G / (G - 1)
+    with the smallest number of clusters G; p and the interval are those of Student's t with G - 1
+    degrees of freedom (G over all images). A pair whose common images are one cluster is NaN. If
+    that sum is smaller than for clusters in one way only, the largest of
+    these is taken.
+
     numerator, denominator, has_row: see `bootstrap_ratios`. adjust: a method of
     `multiple_testing`, for all pairs. confidence: level of the intervals and of the verdicts.
-    Raise ValueError for other shapes and values, an unknown method, and a confidence outside (0, 1).
+    clusters: for each way, the number or name of the cluster of each of the n images.
+    Raise ValueError for other shapes and values, an unknown method, a confidence outside (0, 1),
+    more than two ways, and fewer than two clusters of all images.
     """
     numerator, denominator = read(numerator, denominator)
     has_row = _read_rows(has_row, numerator, denominator)
     multiple_testing.check_method(adjust)
     errors.check_share("confidence", confidence)
+    cluster_ids = _read_clusters(clusters, num_images=numerator.shape[1])
     pairs = list(itertools.combinations(range(len(numerator)), 2))
     statistics = np.full((len(pairs), 3), np.nan)
     num_images = np.zeros(len(pairs), np.int64)
@@ -182,19 +198,25 @@ def compare_ratios(
         common = has_row[pair[0]] & has_row[pair[1]]
         num_images[p] = common.sum()
         rows = np.ix_(pair, common)
-        statistics[p] = _compare(numerator[rows], denominator[rows])
+        statistics[p] = _compare(
+            numerator[rows], denominator[rows], [ids[common] for ids in cluster_ids]
+        )
     difference, centre, standard_error = statistics.T
     z = np.divide(
         centre,
         standard_error,
-        out=np.where(np.isnan(centre), np.nan, 0.0),
+        out=np.where(np.isnan(centre + standard_error), np.nan, 0.0),
         where=standard_error > 0,
     )
-    pvalue = 2 * scipy.stats.norm.sf(np.abs(z))
+    distribution = scipy.stats.norm()
+    if cluster_ids:
+        smallest = min(len(np.unique(ids)) for ids in cluster_ids)
+        distribution = scipy.stats.t(smallest - 1)
+    pvalue = 2 * distribution.sf(np.abs(z))
     adjusted = np.full_like(pvalue, np.nan)
     is_compared = ~np.isnan(pvalue)
     adjusted[is_compared] = multiple_testing.adjust(pvalue[is_compared], adjust)
-    half_width = scipy.stats.norm.ppf((1 + confidence) / 2) * standard_error
+    half_width = distribution.ppf((1 + confidence) / 2) * standard_error
     first, second = np.array(pairs, np.int64).reshape(-1, 2).T
     return ComparedRatios(
         first=first,
@@ -212,15 +234,74 @@ def compare_ratios(
 
 
 def _compare(
-    numerator: Float[np.ndarray, "2 n"], denominator: Float[np.ndarray, "2 n"]
+    numerator: Float[np.ndarray, "2 n"],
+    denominator: Float[np.ndarray, "2 n"],
+    clusters: Sequence[Int[np.ndarray, "n"]],
 ) -> tuple[float, float, float]:
     """Return (difference, the same with extra images, standard error) of two observers."""
     value = ratio(numerator.sum(axis=1), denominator.sum(axis=1))
     if np.isnan(value).any():
         return math.nan, math.nan, math.nan
     extended, influence = influence_values(numerator, denominator)
-    standard_error = math.sqrt(np.sum((influence[0] - influence[1]) ** 2))
+    variance = _variance(influence[0] - influence[1], clusters)
+    standard_error = math.sqrt(variance)
     return value[0] - value[1], extended[0] - extended[1], standard_error
+
+
+def _variance(
+    influence: Float[np.ndarray, "n+4"], clusters: Sequence[Int[np.ndarray, "n"]]
+) -> float:
+    """Return the variance of a sum of influence values; see `compare_ratios`.
+
+    Each of the four extra images is a cluster of its own.
+    """
+    extra = influence[-len(EXTRA_NUMERATORS) :]
+    values = influence[: -len(EXTRA_NUMERATORS)]
+    if not clusters:
+        return float(np.sum(influence**2))
+    one_way = [_sum_of_squares(values, ids) for ids in clusters]
+    variance = one_way[0]
+    if len(clusters) == 2:
+        first, second = clusters
+        combination = first * (second.max(initial=0) + 1) + second
+        variance = sum(one_way) - _sum_of_squares(values, combination)
+    smallest = min(len(np.unique(ids)) for ids in clusters)
+    if smallest < 2:
+        return math.nan
+    corrected = max([variance, *one_way]) * smallest / (smallest - 1)
+    return float(corrected + np.sum(extra**2))
+
+
+def _sum_of_squares(values: Float[np.ndarray, "n"], ids: Int[np.ndarray, "n"]) -> float:
+    """Return the sum over clusters of the squared sum of values."""
+    return float(np.sum(np.bincount(ids, weights=values) ** 2))
+
+
+def _read_clusters(
+    clusters: Sequence[npt.ArrayLike], *, num_images: int
+) -> list[Int[np.ndarray, "n"]]:
+    """Return cluster numbers from 0 for each way; ValueError as `compare_ratios`."""
+    errors.check(
+        len(clusters) <= 2, "clusters", "be of at most two ways", len(clusters)
+    )
+    cluster_ids = []
+    for i, labels in enumerate(clusters):
+        names = np.asarray(labels)
+        errors.check(
+            names.shape == (num_images,),
+            f"clusters[{i}]",
+            f"have one entry for each of {num_images} images",
+            errors.Words(f"shape {names.shape}"),
+        )
+        distinct, ids = np.unique(names, return_inverse=True)
+        errors.check(
+            len(distinct) > 1,
+            f"clusters[{i}]",
+            "have at least two clusters",
+            len(distinct),
+        )
+        cluster_ids.append(ids)
+    return cluster_ids
 
 
 def influence_values(
