@@ -10,18 +10,24 @@ object is it?") is read by these rules; the first that applies decides:
    in order ("A: airplane. B: bear. C: ..."), the first is still the answer, and `Parsed.rule` is
    "first of a list".
 4. A response that begins with a letter ("D. The image shows ...") is this option.
-5. A conclusion ("The answer is D.", "Therefore, the correct option is G. car.") is its option.
+5. A conclusion ("The answer is D.", "Therefore, the correct option is G. car.", "I'd go with C.",
+   "\\boxed{D}", "<answer>D</answer>") is its option.
 6. A response that begins as a refusal ("I'm sorry, I cannot ...", "As an AI ...") is no answer,
-   and one that says that no option fits ("None of the options ...", "... does not match any of
-   the options listed (A-P)").
+   unless a later clause asserts the only class that is named ("..., but it looks like a car").
+   A response that says that no option fits is no answer ("None of the options ...", "... does not
+   match any of the options listed (A-P)").
 7. Otherwise the response is the only class that its words and its letters at the beginnings of
-   sentences name; "not a bird" does not name a bird.
+   sentences name.
 
+Options that are denied are not read: "not a bird", "does not look like a bird", "no evidence of a
+bird", "C. bicycle, not A. airplane", "not D but H". A denial is a negation, words such as "show" or
+"look like", and the option; other words between them end it ("not in color, a bird" is a bird).
 A letter and a class that differ are no answer, as are several classes where one is asked for.
 The article in "A bird on a wire" is no letter. Regular plurals ("clocks", "knives") name their class:
 captions often give textures in the plural. Synonyms ("airliner", "kitten") are not mapped to classes:
 only the names that were offered are read, in any case. A word that contains a class ("carpet",
-"bird-like", "bird's-eye view") does not name it.
+"bird-like", "bird's-eye view") does not name it; a class that is a word of a longer name is read
+("hot dog" is a dog, "bird house" a bird). Forms of letters, such as full-width ones, do not matter.
 
 The version changes whenever a response may be read in another way.
 """
@@ -162,8 +168,42 @@ _INTRODUCTION = re.compile(
     re.IGNORECASE,
 )
 _MARKS = " \n\"'*`(["
-_NEGATION = re.compile(
-    r"\b(?:not|no|isn['’]t|never|without|neither|nor)(?: an?| the| any)?\s$",
+# Beginning of a conclusion, if an option follows directly.
+_CHOICE = (
+    r"\b(?i:i(?:['’]d| would|['’]ll| will)?(?: have to)? (?:choose|pick|select|go with)"
+    r"|i(?:['’]d| would)(?: have to)? (?:say|answer|guess|opt for)|letter(?: is|:))"
+)
+_NEGATION = (
+    r"\b(?:not|no|cannot|never|without|neither|nor|[a-z]{2,6}n['’]t|rather than|instead of"
+    r"|nothing|unlikely)\b"
+)
+# Words between a negation and the option that it denies, as in "does not look like a bird".
+_BETWEEN = (
+    "really|actually|exactly|quite|necessarily|clearly|truly|even|at all|in fact|seem|seems"
+    "|appear|look|looks|resemble|show|depict|contain|include|feature|represent|portray|display"
+    "|have|see|find|detect|identify|recogni[sz]e|determine|tell|say|confirm|think|believe"
+    "|sure|certain|clear|if|whether|like|to|be|being|as|of|in|this|that|it|there|is|are|it['’]s"
+    "|an?|any|the|image|picture|photo|photograph|painting|drawing|kind|type|object|shape|evidence|signs?|traces?|indication|visible"
+    "|obvious|recogni[sz]able|actual|real"
+)
+_REPLACED = (
+    # "$\boxed{\text{D}}$" and "<answer>D</answer>" are conclusions.
+    (re.compile(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]{0,200})\}"), r"\1"),
+    (re.compile(r"\$?\\boxed\{([^{}]{0,200})\}\$?"), r"\nAnswer: \1\n"),
+    (re.compile(r"<answer>", re.IGNORECASE), "\nAnswer: "),
+    (re.compile(r"</answer>", re.IGNORECASE), "\n"),
+    (re.compile("。"), ". "),
+)
+# A clause may end at a dot, but not at that of "G. car".
+_CLAUSE_END = re.compile(r"[;,!?\n]|(?<!\b[A-Z])\.|\b(?:but|however)\b", re.IGNORECASE)
+_ASSERTION = re.compile(
+    r"\b(?:it|this|that|there|object|image|picture|photo|shape|silhouette)\b.{0,40}?"
+    r"(?:\b(?:is|looks?|appears?|seems?|resembles?|shows?|depicts?|could be|might be)\b|['’]s\b)"
+    r"|\bi (?:can |do )?(?:see|believe|think|guess|suspect)\b",
+    re.IGNORECASE,
+)
+_DOUBT = re.compile(
+    rf"{_NEGATION}|\b(?:sorry|unable|if|whether|unclear|hard|difficult|impossible|too)\b",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s[A-Z])|\n")
@@ -221,6 +261,21 @@ class _Grammar:
         self.concluded_letter = re.compile(
             rf"\s?{mark}(?i:option |letter )?{mark}(?P<letter>{letters})(?![\w'’])"
         )
+        option = (
+            rf"{mark}(?i:option |letter )?{mark}"
+            rf"(?:{article}{name}|{letters}(?![\w'’])(?!(?<=[AI])\s+\w))"
+        )
+        self.choice = re.compile(rf"{_CHOICE}(?=\s{_without_groups(option)})")
+        denied = _without_groups(
+            rf"(?:(?i:an? |the |any )(?i:(?!only|just)[a-z-]{{1,20}} )?)?{name}"
+            rf"|{letters}{beside}|(?i:option )?{letters}(?![\w'’])(?!(?<=[AI])\s+\w)"
+        )
+        self.denial = re.compile(
+            rf"(?i:{_NEGATION})\s(?:(?i:{_BETWEEN})\s){{0,9}}{mark}(?:{denied})[\"'*`)\]]{{0,4}}"
+            # "no cat, dog or bird", "neither A nor B".
+            rf"(?:(?:,\s(?:{denied})){{0,20}},?\s(?i:or|nor)\s(?:{denied}))?"
+            r"(?P<but>,?\sbut\s(?:rather |actually |instead )?)?"
+        )
         # InstructBLIP's line breaks are published as the letter "n" ("I. chairnI. chair").
         self.lost_break = re.compile(
             rf"(?<=[A-Za-z.:])n(?=The\b|{letters}(?:[.:)]|n{letters}|n?$))"
@@ -231,8 +286,12 @@ class _Grammar:
         if is_no_answer(response):
             is_refused = _plain_words(response) in _REFUSED_WORDS
             return Parsed("", "refusal" if is_refused else "empty")
-        response = self.lost_break.sub("\n", response)
-        response = "\n".join(filter(None, map(_single_spaces, response.splitlines())))
+        response = self.lost_break.sub("\n", _plain_letters(response))
+        for pattern, replacement in _REPLACED:
+            response = pattern.sub(replacement, response)
+        original = "\n".join(filter(None, map(_single_spaces, response.splitlines())))
+        # "not D but H" is "H"; other denials leave a mark that is no word.
+        response = self.denial.sub(lambda x: "" if x["but"] else "~", original)
         text, is_introduced = _without_introduction(response)
         match = self.letter_alone.fullmatch(text)
         if match:
@@ -244,16 +303,35 @@ class _Grammar:
         match = self.first_letter.match(text)
         if match:
             return self._of_first_letter(match["letter"], text)
-        conclusions = [*_CONCLUSION.finditer(response)]
-        if conclusions:
-            parsed = self._of_conclusion(response, conclusions[-1].end())
+        conclusion_ends = [
+            match.end()
+            for pattern in (_CONCLUSION, self.choice)
+            for match in pattern.finditer(response)
+        ]
+        if conclusion_ends:
+            parsed = self._of_conclusion(response, max(conclusion_ends))
             if parsed:
                 return parsed
-        if _REFUSAL.match(response):
-            return Parsed("", "refusal")
-        if _NO_OPTION_FITS.search(response):
+        parsed = self._decide(self._mentions(response))
+        if _REFUSAL.match(original):
+            is_answer = parsed.decision and self._asserts(response)
+            return parsed if is_answer else Parsed("", "refusal")
+        if _NO_OPTION_FITS.search(original):
             return Parsed("", "no option")
-        return self._decide(self._mentions(response))
+        return parsed
+
+    def _asserts(self, response: str) -> bool:
+        """Return True if a clause without doubts asserts an option, such as "it is a car"."""
+        for clause in _CLAUSE_END.split(response):
+            if _DOUBT.search(clause):
+                continue
+            for match in _ASSERTION.finditer(clause):
+                start = match.end()
+                name = self.name.search(clause, start, start + 60)
+                # At most three words between: "looks most like a car".
+                if name and len(clause[start : name.start()].split()) <= 3:
+                    return True
+        return False
 
     def _of_first_pair(self, text: str, *, can_list: bool) -> Parsed:
         """Return the decision of a text that begins with a letter and a class.
@@ -295,6 +373,8 @@ class _Grammar:
         end = _SENTENCE_END.search(response, self._after_letter(response, start))
         sentence = response[start : end.start() if end else len(response)]
         mentions = self._mentions(sentence)
+        if self.letter_list.match(sentence.lstrip(_MARKS)):
+            return Parsed("", "several options")
         match = self.concluded_letter.match(sentence)
         if match and not self._is_article(sentence, match):
             mentions.append(_Mention(match["letter"], ""))
@@ -325,10 +405,7 @@ class _Grammar:
             mentions.append(self._mention(match))
             ends.add(match.end())
         for match in self.name.finditer(response):
-            is_denied = _NEGATION.search(
-                response[max(0, match.start() - 24) : match.start()]
-            )
-            if match.end() not in ends and not is_denied:
+            if match.end() not in ends:
                 mentions.append(_Mention("", self.by_name[_plain(match["name"])]))
         for match in self.sentence_letter.finditer(response):
             mentions.append(_Mention(match["letter"], ""))
@@ -355,6 +432,19 @@ class _Grammar:
         return Parsed("", "several options")
 
 
+def _plain_letters(text: str) -> str:
+    """Return a text in the Unicode form NFKC, without letters that are not shown."""
+    text = unicodedata.normalize("NFKC", text)
+    if text.isascii():
+        return text
+    return "".join(x for x in text if unicodedata.category(x) != "Cf")
+
+
+def _without_groups(pattern: str) -> str:
+    """Return a regular expression whose named groups have no names."""
+    return re.sub(r"\(\?P<\w+>", "(?:", pattern)
+
+
 def _single_spaces(line: str) -> str:
     """Return a line with single spaces between its words and none around them."""
     return " ".join(line.split())
@@ -378,4 +468,4 @@ def _plural(name: str) -> str:
 
 def _plain(name: str) -> str:
     """Return a class name in lower case with spaces between its words."""
-    return name.casefold().replace("_", " ")
+    return unicodedata.normalize("NFKC", name).casefold().replace("_", " ")
