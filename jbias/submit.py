@@ -8,7 +8,8 @@ cue-conflict images of Geirhos et al. 2019, and the file submission.json, which 
 decisions these are. The table needs two columns: imagename, such as airplane1-bicycle2, and
 object_response, one of the 16 classes, or na for no answer. Instead of object_response, the
 model's own words may be in a column raw_response: they are parsed. Several tables are several
-observers. docs/submit.md explains all checks.
+observers. The decisions are compared with those of the standing table, as this version of jbias
+has it: exact copies are refused. docs/submit.md explains all checks, and where to send a folder.
 
 Scores are computed from the decisions; tables of scores are refused. All problems are printed,
 each on one line with the file, the fault and what to do.
@@ -28,7 +29,7 @@ from jbias import errors
 from jbias.runtime import cli, messages
 
 if TYPE_CHECKING:
-    from jbias.answers import submission
+    from jbias.answers import observers, submission
 
 _MAX_LINES = 50  # Printed lines of problems; --json has all.
 
@@ -57,8 +58,8 @@ def parser() -> cli.Parser:
         action="append",
         default=[],
         metavar="PATH",
-        help="files or folders of decisions that are in the table already, to find copies; may "
-        "be repeated (default: none)",
+        help="further files or folders of decisions to find copies of, or a newer answers.csv of "
+        "the standing table; may be repeated (default: the table of this version alone)",
     )
     parser.add_argument(
         "--json",
@@ -87,16 +88,47 @@ def _init(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     """Check the submission and print the result; return the exit code."""
-    from jbias.answers import submission, tables
+    from jbias.answers import submission
 
-    known = tables.read(args.known) if args.known else []
+    known = _known(args.known)
     checked = submission.check(args.DIR, known=known)
-    messages.print_text(_json(checked) if args.json else _text(checked))
+    form = _json if args.json else _text
+    messages.print_text(form(checked, num_known=len(known)))
     return 0 if checked.is_accepted else 1
 
 
-def _json(checked: "submission.Submission") -> str:
-    """Return the result as JSON."""
+def _known(paths: Sequence[str]) -> "list[observers.Observer]":
+    """Return the observers of the standing table and those at the paths of --known.
+
+    An observer of the table is left out if a path has one of its name.
+    """
+    from jbias.answers import letter_answers, submission_tables
+
+    try:
+        given = _read_known(paths) if paths else []
+    except ValueError as error:
+        line = submission_tables.without_flags(error).removeprefix("--decisions: ")
+        raise ValueError(f"--known: {line}") from None
+    names = {observer.name for observer in given}
+    table = letter_answers.standing_table()
+    return [*(observer for observer in table if observer.name not in names), *given]
+
+
+def _read_known(paths: Sequence[str]) -> "list[observers.Observer]":
+    """Return the observers in files and folders of decisions, or of answers as letters."""
+    from jbias.answers import letter_answers, tables
+
+    files = [file for path in paths for file in tables.find_files(path)]
+    stored_files = [file for file in files if letter_answers.is_stored(file)]
+    decision_files = [file for file in files if file not in stored_files]
+    given = tables.read(decision_files) if decision_files else []
+    for file in stored_files:
+        given += letter_answers.to_observers(letter_answers.read(file))
+    return given
+
+
+def _json(checked: "submission.Submission", *, num_known: int) -> str:
+    """Return the result as JSON; num_known: number of observers that were compared."""
     from jbias.answers import submission
 
     return messages.to_json(
@@ -114,13 +146,14 @@ def _json(checked: "submission.Submission") -> str:
             ],
             "problems": checked.problems,
             "warnings": checked.warnings,
+            "num_compared": num_known,
         },
         indent=1,
     )
 
 
-def _text(checked: "submission.Submission") -> str:
-    """Return the result as lines."""
+def _text(checked: "submission.Submission", *, num_known: int) -> str:
+    """Return the result as lines; num_known: number of observers that were compared."""
     from jbias.answers import submission
 
     lines = [submission.sentence(observer) for observer in checked.observers]
@@ -130,6 +163,8 @@ def _text(checked: "submission.Submission") -> str:
     hidden += max(len(checked.warnings) - _MAX_LINES, 0)
     if hidden:
         lines.append(f"{hidden:,} more lines: --json has all")
+    if checked.observers:
+        lines.append(f"compared with {num_known:,} observers that are listed already")
     if checked.is_accepted:
         lines.append(
             f"accepted: {len(checked.observers):,} observer(s), "

@@ -1,13 +1,14 @@
-r"""Write docs/standing-table.md and its CSV files from the answers in studies/answers.
+r"""Write docs/standing-table.md and its CSV files from the stored answers.
 
     python -m studies.standing_table
     python -m studies.standing_table store --decisions=RAW --people=PEOPLE
     python -m studies.standing_table add SUBMISSION
 
 Without a word, writes OUT/standing-table.md, OUT/standing-table.csv (all numbers) and
-OUT/standing-table-pairs.csv (every pair). `store` writes studies/answers/answers.csv and
-captions.csv from published files, and keeps submissions. `add` checks a folder as `jbias submit`
-does and adds its observers to answers.csv. Then write the pages again.
+OUT/standing-table-pairs.csv (every pair). `store` writes
+jbias/answers/stored/answers.csv and studies/answers/captions.csv from published files, and keeps
+submissions. `add` checks a folder as `jbias submit` does and adds its observers to answers.csv.
+Then write the pages again.
 
 RAW must have the folders clip, inet_classifier, vlm/vqa and vlm/captioning from raw-data of
 https://github.com/paulgavrikov/vlm_shapebias at 459198f. PEOPLE is the folder that
@@ -28,7 +29,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from jbias.answers import observers, scores, submission
+from jbias.answers import letter_answers, observers, scores, submission
 from jbias.stats import consistency, rank_intervals, ratios
 from studies import command, prose, stored_answers
 
@@ -169,7 +170,7 @@ def format_table(frame: pd.DataFrame) -> str:
 def _cells(row) -> tuple[str, ...]:
     """Return the cells of an observer's row."""
     name = escape(row.model)
-    if row.group == stored_answers.SUBMISSIONS and re.fullmatch(
+    if row.group == letter_answers.SUBMISSIONS and re.fullmatch(
         r"https://[\w./~%?=&#-]+", row.source
     ):
         name = f"[{name}]({row.source})"
@@ -208,7 +209,7 @@ def escape(text: str) -> str:
 def text(frame: pd.DataFrame) -> str:
     """Return the page as Markdown; frame: result of `numbers`."""
     groups = frame["group"].value_counts()
-    submissions = int(groups.get(stored_answers.SUBMISSIONS, 0))
+    submissions = int(groups.get(letter_answers.SUBMISSIONS, 0))
     is_model = frame["kind"] != "person"
     opening = _OPENING.format(
         observers=len(frame),
@@ -262,7 +263,7 @@ _CLOSING = """
 Captions are decided by the label that was published with them; [another reader gives another shape
 bias](vision-language-models.md#readers-of-captions). The ten people and the networks of Geirhos et al. are published without a
 licence. The rows of Gavrikov et al., ICLR 2025, and what is derived of them, are CC BY-SA 4.0:
-[sources](../studies/answers/README.md).
+[sources](../jbias/answers/stored/README.md).
 
 ## Do two models differ?
 
@@ -282,7 +283,7 @@ print((adjusted <= 0.05).sum(), "of", len(chosen))  # 91 of 171
 ```
 
 [standing-table.csv](standing-table.csv) has the numbers of the table. Both files, and this page, are made from
-[the stored answers](../studies/answers/README.md) by this command:
+[the stored answers](../jbias/answers/stored/README.md) by this command:
 
 ```bash
 python -m studies.standing_table --out=docs
@@ -317,22 +318,21 @@ def write_pages(out: pathlib.Path) -> None:
 def store(raw_data: pathlib.Path, people: pathlib.Path) -> None:
     """Write the stored answers from published files; submissions stay."""
     rows = [stored_answers.from_files(raw_data, people)]
-    if stored_answers.ANSWERS.exists():
+    if letter_answers.ANSWERS.exists():
         old_rows = stored_answers.read()
-        rows.append(old_rows[old_rows["group"] == stored_answers.SUBMISSIONS])
+        rows.append(old_rows[old_rows["group"] == letter_answers.SUBMISSIONS])
     stored_answers.write(pd.concat(rows, ignore_index=True))
     captions = stored_answers.captions_from_files(raw_data)
     stored_answers.CAPTIONS.write_text(
         stored_answers.format_csv(captions), encoding="utf-8"
     )
-    print(f"written: {stored_answers.ANSWERS}, {stored_answers.CAPTIONS}")
+    print(f"written: {letter_answers.ANSWERS}, {stored_answers.CAPTIONS}")
 
 
-def add(folder: pathlib.Path, path: pathlib.Path = stored_answers.ANSWERS) -> int:
+def add(folder: pathlib.Path, path: pathlib.Path = letter_answers.ANSWERS) -> int:
     """Add a submission to the stored answers at `path`; return 0, or 1 if it is refused."""
     answers = stored_answers.read(path)
-    names = answers["observer"].str.removeprefix(f"{stored_answers.SUBMISSIONS}/")
-    known = stored_answers.panel(answers.assign(observer=names)).observers
+    known = stored_answers.panel(answers).observers
     checked = submission.check(str(folder), known)
     for line in (*checked.warnings, *checked.problems):
         print(line, file=sys.stderr)

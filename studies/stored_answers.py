@@ -1,10 +1,8 @@
-"""Read and write the stored answers of the standing table: studies/answers/*.csv.
+"""Make the stored answers of the standing table from published files, and read and write them.
 
-A row of answers.csv is an observer: a person, or a model with one task and prompt. Its answers to
-the 1,280 cue conflicts of Geirhos et al., in the order of `tables.cue_conflicts()`, are a text of
-as many letters: A to P for the 16 classes in alphabetical order, "-" for no answer, "." for an
-image that the file has no row for. captions.csv has further readings of the captions in
-answers.csv, with one more letter, "+", for several classes. See studies/answers/README.md.
+Answers are letters, one per image, see `jbias.answers.letter_answers`. A row of answers.csv, which is
+a file of the package jbias, is an observer: a person, or a model with one task and prompt.
+studies/answers/captions.csv has further readings of the captions in answers.csv.
 """
 
 import csv
@@ -21,12 +19,11 @@ import pandas as pd
 from jaxtyping import Int
 
 from jbias import errors
-from jbias.answers import observers, stimulus_names
+from jbias.answers import letter_answers, observers, stimulus_names
 from jbias.answers import tables as decision_tables
-from jbias.data import tables
 
 FOLDER = pathlib.Path(__file__).parent / "answers"
-ANSWERS, CAPTIONS = FOLDER / "answers.csv", FOLDER / "captions.csv"
+CAPTIONS = FOLDER / "captions.csv"
 COLUMNS = (
     "observer",
     "kind",
@@ -44,9 +41,6 @@ CAPTION_COLUMNS = ("observer", "reader", "answers")
 KINDS = ("person", "CNN", "ViT", "CLIP", "VLM", "other")
 READERS = ("judge", "words", "plurals")  # Of captions, beside the published one.
 PEOPLE = "people"  # Group of the persons that others are compared with.
-SUBMISSIONS = "submissions"  # Group of what `standing_table add` has added.
-LETTERS = "ABCDEFGHIJKLMNOP"
-NONE, NO_ROW, SEVERAL = "-", ".", "+"
 GAVRIKOV = "https://github.com/paulgavrikov/vlm_shapebias"
 GEIRHOS_2021 = "https://github.com/bethgelab/model-vs-human"
 GEIRHOS_2019 = "https://github.com/rgeirhos/texture-vs-shape"
@@ -130,43 +124,11 @@ _TRAINED_2019 = {  # Networks of Geirhos et al. 2019, by the names in the files.
 }
 
 
-def images() -> tuple[str, ...]:
-    """Return the names of the images that the letters are about, in their order."""
-    return tables.cue_conflicts()
-
-
-def cues() -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-    """Return the classes of the shapes and of the textures of `images()`."""
-    rows = [stimulus_names.Row(name, name, "", "") for name in images()]
-    stimuli = stimulus_names.recognise(rows, stem="", dataset="cue-conflict")
-    return stimuli.label, stimuli.texture
-
-
-def encode(decision: Int[np.ndarray, "n"]) -> str:
-    """Return decisions about `images()` as letters."""
-    letters = {**dict(enumerate(LETTERS)), observers.NO_ANSWER: NONE}
-    letters[observers.NO_ROW] = NO_ROW
-    return "".join(letters[int(number)] for number in decision)
-
-
-def decode(answers: str) -> Int[np.ndarray, "n"]:
-    """Return the decisions that letters stand for; several classes are no answer."""
-    numbers = {letter: number for number, letter in enumerate(LETTERS)}
-    numbers |= {
-        NONE: observers.NO_ANSWER,
-        SEVERAL: observers.NO_ANSWER,
-        NO_ROW: observers.NO_ROW,
-    }
-    return np.array([numbers[letter] for letter in answers], np.int32)
-
-
-def read(path: pathlib.Path = ANSWERS) -> pd.DataFrame:
+def read(path: pathlib.Path = letter_answers.ANSWERS) -> pd.DataFrame:
     """Return the stored observers, a row each; ValueError for a file with a wrong row."""
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    known = letter_answers.LETTERS + letter_answers.NONE + letter_answers.NO_ROW
+    frame = pd.DataFrame(letter_answers.read(str(path), letters=known))
     errors.check((*frame.columns,) == COLUMNS, path, f"have {COLUMNS}", frame.columns)
-    _check_answers(path, frame, LETTERS + NONE + NO_ROW)
-    repeated = frame.loc[frame["observer"].duplicated(), "observer"]
-    errors.check(repeated.empty, path, "name each observer once", [*repeated])
     for kind in frame["kind"]:
         errors.check_choice("kind", kind, KINDS)
     return frame
@@ -174,46 +136,16 @@ def read(path: pathlib.Path = ANSWERS) -> pd.DataFrame:
 
 def read_captions(path: pathlib.Path = CAPTIONS) -> pd.DataFrame:
     """Return the further readings of captions, a row per observer and reader."""
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    _check_answers(path, frame, LETTERS + NONE + SEVERAL + NO_ROW)
-    return frame
-
-
-def _check_answers(path: pathlib.Path, frame: pd.DataFrame, letters: str) -> None:
-    """Raise ValueError unless each row has one known letter per image."""
-    for observer, answers in zip(frame["observer"], frame["answers"], strict=True):
-        errors.check(
-            len(answers) == len(images()) and {*answers} <= {*letters},
-            path,
-            f"have {len(images())} letters of {letters} for {observer}",
-            answers[:40],
-        )
+    return pd.DataFrame(letter_answers.read(str(path)))
 
 
 def panel(frame: pd.DataFrame) -> observers.Panel:
     """Return the decisions of the rows of `read`, in their order."""
-    label, texture = cues()
-    members = []
-    for row in frame.itertuples():
-        decision = decode(row.answers)
-        has_row = decision != observers.NO_ROW
-        member = observers.Observer(
-            name=row.observer,
-            dataset="cue-conflict",
-            classes=stimulus_names.CLASSES16,
-            images=tuple(np.array(images())[has_row].tolist()),
-            label=label[has_row],
-            texture=texture[has_row],
-            decision=decision[has_row],
-            factors={"model": row.model, "task": row.task, "prompt": row.prompt},
-            path=row.file,
-            sha256=row.sha256,
-        )
-        members.append(member)
-    return observers.panels(members)["cue-conflict"]
+    members = letter_answers.to_observers(frame.to_dict("records"))
+    return observers.panels(members)[stimulus_names.CUE_CONFLICT]
 
 
-def write(frame: pd.DataFrame, path: pathlib.Path = ANSWERS) -> None:
+def write(frame: pd.DataFrame, path: pathlib.Path = letter_answers.ANSWERS) -> None:
     """Write observers, in the order of groups and names."""
     ordered = frame.sort_values(["group", "observer"], kind="stable")
     path.write_text(format_csv(ordered), encoding="utf-8")
@@ -261,8 +193,8 @@ def captions_from_files(raw_data: pathlib.Path) -> pd.DataFrame:
         strict=True,
     ):
         for observer in members:
-            answers = np.full(len(images()), NO_ROW)
-            place = {name: i for i, name in enumerate(images())}
+            answers = np.full(len(letter_answers.images()), letter_answers.NO_ROW)
+            place = {name: i for i, name in enumerate(letter_answers.images())}
             for name, response in zip(observer.images, observer.responses, strict=True):
                 answers[place[name]] = _to_letter(read_classes(response))
             rows.append(
@@ -279,13 +211,15 @@ def captions_from_files(raw_data: pathlib.Path) -> pd.DataFrame:
 def _to_letter(classes: AbstractSet[int]) -> str:
     """Return the letter of the only class of a set, or that of none or several."""
     if len(classes) == 1:
-        return LETTERS[min(classes)]
-    return SEVERAL if classes else NONE
+        return letter_answers.LETTERS[min(classes)]
+    return letter_answers.SEVERAL if classes else letter_answers.NONE
 
 
 def _letters(response: str) -> set[int]:
     """Return the ids of the classes whose letters stand alone in a judge's response."""
-    return {LETTERS.index(x) for x in re.findall(r"\b([A-P])\b", response)}
+    return {
+        letter_answers.LETTERS.index(x) for x in re.findall(r"\b([A-P])\b", response)
+    }
 
 
 def named_classes(caption: str, *, plurals: bool = False) -> set[int]:
@@ -303,8 +237,8 @@ def named_classes(caption: str, *, plurals: bool = False) -> set[int]:
 
 
 def _aligned(observer: observers.Observer) -> Int[np.ndarray, "n"]:
-    """Return the decisions of an observer about `images()`."""
-    place = {name: i for i, name in enumerate(images())}
+    """Return the decisions of an observer about `letter_answers.images()`."""
+    place = {name: i for i, name in enumerate(letter_answers.images())}
     decision = np.full(len(place), observers.NO_ROW, np.int32)
     decision[[place[name] for name in observer.images]] = observer.decision
     return decision
@@ -319,17 +253,17 @@ def from_submission(
     """
     rows = [
         {
-            "observer": f"{SUBMISSIONS}/{observer.name}",
+            "observer": f"{letter_answers.SUBMISSIONS}/{observer.name}",
             "kind": kind,
             "model": observer.factors["model"],
             "task": observer.factors["task"],
             "prompt": observer.factors["prompt"],
-            "group": SUBMISSIONS,
+            "group": letter_answers.SUBMISSIONS,
             "source": source,
             "licence": licence,
             "file": pathlib.Path(observer.path).name,
             "sha256": observer.sha256,
-            "answers": encode(_aligned(observer)),
+            "answers": letter_answers.encode(_aligned(observer)),
         }
         for observer in members
     ]
@@ -363,5 +297,5 @@ def _row(observer: observers.Observer, group: str, file: str) -> Mapping[str, st
         "licence": common.licence,
         "file": file,
         "sha256": observer.sha256,
-        "answers": encode(_aligned(observer)),
+        "answers": letter_answers.encode(_aligned(observer)),
     }

@@ -2,7 +2,7 @@ r"""Write docs/vision-language-models.md, its figures and its numbers.
 
     python -m studies.vision_language
 
-Reads the answers in studies/answers (see `studies.standing_table store`) and the text of the page
+Reads the stored answers (see `studies.standing_table store`) and the text of the page
 in studies/vision_language.md, which has a field for every number. Writes
 studies/results/vision-language.json (all numbers), OUT/vision-language-models.md,
 OUT/vision-language-models.svg and OUT/vision-language-readers.svg.
@@ -25,7 +25,7 @@ import scipy.stats
 from jaxtyping import Bool
 
 from jbias import stats
-from jbias.answers import observers
+from jbias.answers import letter_answers, observers
 from jbias.report import plots
 from jbias.stats import multiple_testing, rank_intervals, ratios
 from studies import command, prose, standing_table, stored_answers
@@ -112,7 +112,7 @@ class Study:
     def __init__(self, answers: pd.DataFrame, captions: pd.DataFrame):
         self.answers = answers.set_index("observer")
         self.table = standing_table.numbers(answers).set_index("observer")
-        label, texture = stored_answers.cues()
+        label, texture = letter_answers.cues()
         is_conflict = label != texture
         self.shape, self.texture = label[is_conflict], texture[is_conflict]
         texts = dict(zip(answers["observer"], answers["answers"], strict=True))
@@ -122,7 +122,7 @@ class Study:
             name: np.array([*text])[is_conflict] for name, text in texts.items()
         }
         self.marks = {
-            name: self._mark(stored_answers.decode(text)[is_conflict])
+            name: self._mark(letter_answers.decode(text)[is_conflict])
             for name, text in texts.items()
         }
 
@@ -378,7 +378,7 @@ def _forced(study: Study, names: Sequence[str]) -> dict[str, Any]:
     for name in names:
         marks = study.marks[name]
         letters = study.letters[reading(name, "judge")]
-        has_no_class = letters == stored_answers.NONE
+        has_no_class = letters == letter_answers.NONE
         images += int(has_no_class.sum())
         shape += int(marks.shape[has_no_class].sum())
         either += int(marks.either[has_no_class].sum())
@@ -402,7 +402,7 @@ def _agreement(study: Study, names: Sequence[str]) -> dict[str, Any]:
         num_same = num_both = 0
         for name in names:
             letters = [study.letters[reading(name, x)] for x in (first, second)]
-            is_named = np.isin(letters, [*stored_answers.LETTERS]).all(0)
+            is_named = np.isin(letters, [*letter_answers.LETTERS]).all(0)
             num_both += int(is_named.sum())
             num_same += int((is_named & (letters[0] == letters[1])).sum())
         results[f"agree_{second}_{first}"] = {

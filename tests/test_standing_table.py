@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.answers import observers
+from jbias.answers import letter_answers, observers
 from jbias.data import tables
 from studies import standing_table, stored_answers
 from tests.answers import published
@@ -49,7 +49,7 @@ def planted(answers, name="planted", **columns):
         "observer": f"submissions/{name}",
         "kind": "other",
         "model": name,
-        "group": stored_answers.SUBMISSIONS,
+        "group": letter_answers.SUBMISSIONS,
         "source": "https://example.org/model",
         "answers": answers,
     }
@@ -173,9 +173,9 @@ def test_names_of_submissions_are_shown_as_text():
 
 def test_letters_are_read_as_they_are_written():
     decision = np.array([*range(16), observers.NO_ANSWER, observers.NO_ROW])
-    assert stored_answers.encode(decision) == "ABCDEFGHIJKLMNOP-."
-    np.testing.assert_array_equal(stored_answers.decode("ABCDEFGHIJKLMNOP-."), decision)
-    assert stored_answers.decode("+") == [observers.NO_ANSWER]
+    assert letter_answers.encode(decision) == "ABCDEFGHIJKLMNOP-."
+    np.testing.assert_array_equal(letter_answers.decode("ABCDEFGHIJKLMNOP-."), decision)
+    assert letter_answers.decode("+") == [observers.NO_ANSWER]
 
 
 @pytest.mark.parametrize("answers", ["A" * 1279, "A" * 1279 + "Q", "A" * 1279 + "+"])

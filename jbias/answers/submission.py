@@ -23,6 +23,7 @@ from jaxtyping import Bool
 
 from jbias import errors
 from jbias.answers import (
+    letter_answers,
     observers,
     parsing,
     submission_info,
@@ -64,12 +65,14 @@ class Submission:
         return not self.problems
 
 
-def check(folder: str, known: Sequence[observers.Observer] = ()) -> Submission:
+def check(folder: str, known: Sequence[observers.Observer] | None = None) -> Submission:
     """Return the observers of a submission, with all its problems and warnings.
 
-    known: observers on the same set whose names and decisions are in the table already.
-    ValueError if `folder` is no folder.
+    known: observers on the same set whose names and decisions are in the table already; None: those
+    of the standing table in this version of jbias. ValueError if `folder` is no folder.
     """
+    if known is None:
+        known = letter_answers.standing_table()
     folder = os.fspath(folder)
     if not os.path.isdir(folder):
         errors.refuse("jbias submit", "name a folder", folder, "check its name")

@@ -112,7 +112,7 @@ def read(path: str) -> Read:
             path, dataset=stimulus_names.CUE_CONFLICT, say=warnings.append
         )
     except (OSError, ValueError) as error:
-        return Read((), (_without_flags(error),), tuple(warnings))
+        return Read((), (without_flags(error),), tuple(warnings))
     return Read(tuple(read_observers), (), tuple(warnings))
 
 
@@ -180,7 +180,7 @@ def _read_cells(path: str) -> tuple[list[_Cells], columns.Roles, list[str]]:
             raise ValueError(
                 f"{where}: has scores, column {shown}; {_NO_SCORES}"
             ) from None
-        raise ValueError(_without_flags(error)) from None
+        raise ValueError(without_flags(error)) from None
     warnings = [
         f"{where}: column {messages.printable(errors.abbreviate(name))} is not read: scores "
         "are computed from the decisions"
@@ -206,7 +206,7 @@ def _read_cells(path: str) -> tuple[list[_Cells], columns.Roles, list[str]]:
     return cells, roles, warnings
 
 
-def _without_flags(error: Exception) -> str:
+def without_flags(error: Exception) -> str:
     """Return a reader's error as one line, without advice about flags of other commands."""
     line = messages.one_line(error)
     fault, semicolon, remedy = line.rpartition("; ")

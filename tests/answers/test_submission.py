@@ -15,6 +15,7 @@ import pytest
 
 from jbias import submit
 from jbias.answers import (
+    letter_answers,
     parsing,
     submission,
     submission_info,
@@ -84,6 +85,20 @@ def renamed(index, name):
 def answered(index, answer):
     """Return answers with another one at an index."""
     return [answer if i == index else old for i, old in enumerate(answers())]
+
+
+def stored(name, *, num_changed=0):
+    """Return the answers of a row of the standing table, the first ones without an answer."""
+    (row,) = [
+        x
+        for x in letter_answers.read(str(letter_answers.ANSWERS))
+        if x["observer"] == name
+    ]
+    decided = [
+        CLASSES[ord(x) - ord("A")] if x.isalpha() else "na" for x in row["answers"]
+    ]
+    assert "na" not in decided[:num_changed]
+    return ["na"] * num_changed + decided[num_changed:]
 
 
 def linked(folder):
@@ -403,6 +418,22 @@ OBSERVERS = {
         several(table(), table()),
         "b.csv: b agrees with a on all 1,280 images",
     ),
+    "copy of a row of the standing table": (
+        good(frame=table(answers=stored("vlm/vqa/llava_1_5_7b"))),
+        "Toy 7B agrees with vlm/vqa/llava_1_5_7b on all 1,280 images",
+    ),
+    "shuffled copy of a row with images without an answer": (
+        good(
+            frame=table(answers=stored("vlm/vqa/openai_vision")).sample(
+                frac=1, random_state=0
+            )
+        ),
+        "Toy 7B agrees with vlm/vqa/openai_vision on all 1,280 images",
+    ),
+    "name of a row of the standing table": (
+        good(name="VLM/vqa/emu2_chat"),
+        "the name 'VLM/vqa/emu2_chat' is in the table already",
+    ),
     "HTML in an observer's name": (
         good(frame=table(subj="<script>alert(1)</script>")),
         "the observer's name '<script>alert(1)</script>' has HTML",
@@ -546,6 +577,10 @@ DOUBTED = {
             )
         ),
         "of the answered conflicts, random answers in 12 %: rows may be shuffled",
+    ),
+    "near copy of a row of the standing table": (
+        good(frame=table(answers=stored("vlm/vqa/llava_1_5_7b", num_changed=30))),
+        "Toy 7B agrees with vlm/vqa/llava_1_5_7b on 97.7% of the images",
     ),
     "near copy": (
         several(table(), table(answers=nearly(0.02))),
@@ -734,6 +769,46 @@ def test_json_has_the_scores(tmp_path, capsys):
     assert observer["name"] == "Toy 7B" and 0.5 < observer["shape_bias"] < 0.75
     assert submit.main([str(folder), "--json", f"--known={folder / 'toy.csv'}"]) == 1
     assert "on all 1,280 images" in json.loads(capsys.readouterr().out)["problems"][0]
+
+
+def test_the_command_compares_with_the_standing_table_and_known_files(tmp_path, capsys):
+    """A newer answers.csv is read, too; its rows replace those of the same name."""
+    folder = write(tmp_path / "toy", table(answers=stored("vlm/vqa/emu2_chat")))
+    assert submit.main([str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert "compared with 83 observers that are listed already" in out
+    letters = "".join(chr(ord("A") + CLASSES.index(x)) for x in answers())
+    newer = tmp_path / "newer" / "answers.csv"
+    newer.parent.mkdir()
+    newer.write_text(
+        f"observer,answers\nsubmissions/Mine,{letters}\nvlm/vqa/emu2_chat,{letters}\n"
+    )
+    assert submit.main([str(folder), f"--known={newer.parent}"]) == 0
+    out = capsys.readouterr().out
+    assert "compared with 84 observers that are listed already" in out
+    folder = write(tmp_path / "toy2")
+    assert submit.main([str(folder), f"--known={newer}", "--json"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert result["num_compared"] == 84
+    lines = [
+        line.partition(": ")[2].partition(" on ")[0] for line in result["problems"]
+    ]
+    assert lines == ["Toy 7B agrees with Mine", "Toy 7B agrees with vlm/vqa/emu2_chat"]
+    assert submit.main([str(folder), f"--known={tmp_path / 'no'}"]) == 2
+    assert capsys.readouterr().err.startswith("jbias: --known: ")
+
+
+@pytest.mark.slow
+def test_a_copy_of_any_row_of_the_standing_table_is_refused(tmp_path):
+    names = [
+        row["observer"] for row in letter_answers.read(str(letter_answers.ANSWERS))
+    ]
+    frames = [table(answers=stored(name), subj=f"x{i}") for i, name in enumerate(names)]
+    checked = submission.check(write(tmp_path / "toy", pd.concat(frames)))
+    assert len(names) == len(checked.problems) == 83
+    for i, name in enumerate(names):
+        part = f": x{i} agrees with {name} on all 1,280 images"
+        assert [line for line in checked.problems if part in line]
 
 
 @pytest.mark.slow
