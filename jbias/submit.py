@@ -105,13 +105,13 @@ def _known(paths: Sequence[str]) -> "list[observers.Observer]":
     from jbias.answers import letter_answers, submission_tables
 
     try:
-        given = _read_known(paths) if paths else []
+        known = _read_known(paths) if paths else []
     except ValueError as error:
         line = submission_tables.without_flags(error).removeprefix("--decisions: ")
         raise ValueError(f"--known: {line}") from None
-    names = {observer.name for observer in given}
+    names = {observer.name for observer in known}
     table = letter_answers.standing_table()
-    return [*(observer for observer in table if observer.name not in names), *given]
+    return [*(observer for observer in table if observer.name not in names), *known]
 
 
 def _read_known(paths: Sequence[str]) -> "list[observers.Observer]":
@@ -121,10 +121,10 @@ def _read_known(paths: Sequence[str]) -> "list[observers.Observer]":
     files = [file for path in paths for file in tables.find_files(path)]
     stored_files = [file for file in files if letter_answers.is_stored(file)]
     decision_files = [file for file in files if file not in stored_files]
-    given = tables.read(decision_files) if decision_files else []
+    known = tables.read(decision_files) if decision_files else []
     for file in stored_files:
-        given += letter_answers.to_observers(letter_answers.read(file))
-    return given
+        known += letter_answers.to_observers(letter_answers.read(file))
+    return known
 
 
 def _json(checked: "submission.Submission", *, num_known: int) -> str:
