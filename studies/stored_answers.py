@@ -67,7 +67,7 @@ GROUPS = {
     NETWORKS_2019: Group("CNN", "classifier", "", GEIRHOS_2019, _NOT_STATED),
 }
 _CLIP_PROMPTS = {
-    "None": "80 templates",
+    "none": "80 templates",
     "CLS": "{class}",
     "a_photo_of_a_CLS.": "a photo of a {class}.",
 }

@@ -49,6 +49,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "label": ("category", "label", "true_label", "truth", "target", "ground_truth"),
     "condition": ("condition",),
 }
+# Names of roles for messages, where they differ.
+_WORDS = {"raw": "model's own words", "dataset": "set"}
+_OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
 # The key of each role in --columns=KEY=NAME.
 KEYS: Mapping[str, str] = {
     "image": "image",
@@ -102,6 +105,12 @@ def recognise(where: str, header: Sequence[str], columns: Mapping[str, str]) -> 
     named twice, a named column is missing, several columns may have one role, or there is no
     column of images or of decisions.
     """
+    delimiter = find_other_delimiter(header)
+    if delimiter:
+        raise ValueError(
+            f"{where}: must have commas between its columns, got {delimiter}; save the table "
+            "as CSV with commas"
+        )
     repeated = [name for name in header if header.count(name) > 1]
     if repeated:
         raise ValueError(
@@ -121,6 +130,14 @@ def recognise(where: str, header: Sequence[str], columns: Mapping[str, str]) -> 
     return roles
 
 
+def find_other_delimiter(header: Sequence[str]) -> str:
+    """Return the name of the delimiter in the only cell of a header; "" if commas may be right."""
+    if len(header) != 1:
+        return ""
+    marks = [name for mark, name in _OTHER_DELIMITERS.items() if mark in header[0]]
+    return marks[0] if marks else ""
+
+
 def _refuse_lacking(where: str, lacking: Sequence[str], header: Sequence[str]) -> None:
     """Raise ValueError if there are lacking columns; header: the names of all columns."""
     if lacking:
@@ -134,18 +151,18 @@ def _refuse_lacking(where: str, lacking: Sequence[str], header: Sequence[str]) -
 
 def _only_candidate(where: str, role: str, header: Sequence[str]) -> str:
     """Return the only column whose name fits a role, or ""; ValueError if several fit."""
-    names = {_plain(name) for name in NAMES[role]}
-    candidates = [name for name in header if _plain(name) in names]
+    names = {plain(name) for name in NAMES[role]}
+    candidates = [name for name in header if plain(name) in names]
     if len(candidates) > 1:
         shown = " and ".join(repr(name) for name in candidates)
         raise ValueError(
-            f"{where}: must have one column for the {role}, got {shown}; choose by "
+            f"{where}: must have one column for the {_WORDS.get(role, role)}, got {shown}; choose by "
             f"--columns={KEYS[role]}={candidates[0]}"
         )
     return candidates[0] if candidates else ""
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Return a column's name in lower case, without spaces, "_" and "-"."""
     return "".join(letter for letter in name.casefold() if letter not in " _-\t")
 

@@ -16,7 +16,6 @@ from jbias.measures import cue_conflict
 
 # In place of a class id: the observer gave no answer; and, in a Panel, the file has no row.
 NO_ANSWER, NO_ROW = -1, -2
-FACTORS = ("model", "task", "prompt", "group")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

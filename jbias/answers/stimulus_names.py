@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias import errors
+from jbias.answers import columns
 from jbias.data import class_maps
 from jbias.data.forms import listing
 from jbias.data.sets import geirhos
@@ -92,6 +93,15 @@ def stimulus(name: str) -> str:
     return (
         trial.stimulus if trial else without_ending(plain_path(name).rpartition("/")[2])
     )
+
+
+def set_name(text: str) -> str:
+    """Return the name of a set from a cell: a published name as published, any other as it is.
+
+    Published names are recognised in any case, with "_", "-" or " " between words.
+    """
+    by_plain_name = {columns.plain(name): name for name in PUBLISHED_SETS}
+    return by_plain_name.get(columns.plain(text), text.strip())
 
 
 def longest_begin(stem: str, sets: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """The rows of CSV and Parquet files as texts, with the line that each row ends on."""
 
+import codecs
 import csv
 import io
 import os
@@ -43,9 +44,27 @@ def read(path: str) -> Iterator[tuple[str, list[str]]]:
                 yield where, cells
         except (UnicodeDecodeError, csv.Error) as error:
             reason = base.one_line(error)
-            if "unexpected end of data" in reason:
-                reason += "; the file is damaged or cut off"
-            raise ValueError(f"{path}: must be CSV in UTF-8 ({reason})") from None
+            remedy = _remedy(path, reason)
+            raise ValueError(
+                f"{path}: must be CSV in UTF-8 ({reason}){remedy}"
+            ) from None
+
+
+def _remedy(path: str, reason: str) -> str:
+    """Return advice for a file that csv cannot read, with "; " before it; "" for none."""
+    with open(path, "rb") as file:
+        start = file.read(4)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "; the file is in UTF-16, save it in UTF-8"
+    if "codec can't decode" in reason:
+        return "; save it in UTF-8"
+    if "field larger than" in reason:
+        return (
+            f"; a cell may have {csv.field_size_limit():,} letters: shorten it, or leave its "
+            "column out"
+        )
+    is_cut = "unexpected end of data" in reason
+    return "; the file is damaged or cut off" if is_cut else ""
 
 
 def _open_parquet(path: str) -> io.StringIO:
@@ -60,7 +79,11 @@ def _open_parquet(path: str) -> io.StringIO:
             for i in range(metadata.num_row_groups)
         )
         limits.check_growth(os.path.getsize(path), unpacked)
-        return io.StringIO(pd.read_parquet(path).to_csv(index=False))
+        frame = pd.read_parquet(path)
+        # An index with a name, such as that of the images, is a column.
+        if all(frame.index.names) and not {*frame.index.names} & {*frame.columns}:
+            frame = frame.reset_index()
+        return io.StringIO(frame.to_csv(index=False))
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{path}: must be a Parquet file ({base.one_line(error)})"

@@ -26,7 +26,7 @@ PARSE = ("published", "raw")
 TASKS = ("vqa", "captioning")  # Folders that are tasks.
 SUFFIXES = (".csv", ".parquet")
 _TIMESTAMP = re.compile(r"^(?:\d{8}_\d{6}|\d{4}x{4}_y{6})_")
-_SESSION = re.compile(r"_session_\d+$")
+_SESSION = re.compile(r"_session[_-]\d+$")
 _PROMPT = re.compile(r"_(None|CLS|a_photo_of_a_CLS\.)$")
 
 
@@ -52,9 +52,25 @@ def find_files(path: str) -> list[str]:
     if not table_files:
         raise ValueError(
             f"--decisions: {path} must be a CSV or Parquet file or a folder of these, got "
-            f"{'an empty one' if os.path.isdir(path) else 'nothing there'}; check it"
+            f"{_describe_lacking(path)}"
         )
     return sorted(table_files)
+
+
+def _describe_lacking(path: str) -> str:
+    """Return a text on a path without tables, with advice."""
+    if not os.path.isdir(path):
+        return "nothing there; check it"
+    other_files = sorted(
+        name
+        for _, _, names in os.walk(path)
+        for name in names
+        if not name.startswith(".")
+    )
+    if not other_files:
+        return "an empty one; check it"
+    more = f" and {len(other_files) - 1:,} more" if len(other_files) > 1 else ""
+    return f"other files, {other_files[0]!r}{more}; save them as CSV or Parquet files"
 
 
 def _is_table(name: str) -> bool:
@@ -141,7 +157,8 @@ def _read_file(
     stem = os.path.basename(file.path).rpartition(".")[0]
     by_set = collections.defaultdict(list)
     for row in cells:
-        by_set[row.observer.strip(), dataset or row.dataset.strip()].append(row)
+        set_name = stimulus_names.set_name(dataset or row.dataset)
+        by_set[row.observer.strip(), set_name].append(row)
     with open(file.path, "rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
     return [
@@ -293,13 +310,16 @@ def observer_name(stem: str) -> str:
 
 
 def _factors(name: str, stem: str, file: _File) -> dict[str, str]:
-    """Return the factors of an observer, by their names in observers.FACTORS."""
+    """Return the factors of an observer, see `observers.Observer`.
+
+    The prompt "None" is "none": pandas reads "None" in a table as a missing value.
+    """
     prompt = _PROMPT.search(stem)
     folder = os.path.basename(os.path.dirname(os.path.abspath(file.path)))
     return {
         "model": name.removesuffix(prompt[0]) if prompt else name,
         "task": folder if folder in TASKS else "",
-        "prompt": prompt[1] if prompt else "",
+        "prompt": prompt[1].replace("None", "none") if prompt else "",
         "group": file.group,
     }
 

@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float, Int
 
 from jbias import errors
 from jbias.answers import columns as answer_columns
-from jbias.answers import parsing, stimulus_names, table_rows, tables
+from jbias.answers import observers, parsing, stimulus_names, table_rows, tables
 from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, inference, networks, set_batches, suites
@@ -48,15 +48,14 @@ _NUM_COMPARED = (
 )
 StimulusKey = tuple[str, str]  # A set, and a probe's condition.
 Responses = Int[np.ndarray, "n"]  # By image of a set: class id, NO_ROW or NO_ANSWER.
-# In arrays of decisions, in place of a class.
-NO_ROW, NO_ANSWER = -1, -2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
     """A network with stored decisions instead of weights; implements inference.BoundNetwork.
 
-    decided: by (set, condition), for each image of the set a class id, NO_ROW or NO_ANSWER.
+    decided: by (set, condition), for each image of the set a class id,
+    observers.NO_ROW or observers.NO_ANSWER.
     """
 
     decided: Mapping[StimulusKey, Responses]
@@ -74,7 +73,7 @@ class DecidedNetwork(networks.Network):
         responses = [self.decided.get((dataset, condition)) for condition in conditions]
         if not responses or any(response is None for response in responses):
             return None
-        return np.all([response != NO_ROW for response in responses], axis=0)
+        return np.all([response != observers.NO_ROW for response in responses], axis=0)
 
     def predict(
         self, image: shown.Images, origin: inference.StimulusOrigin
@@ -95,8 +94,8 @@ class DecidedNetwork(networks.Network):
                 "decide about them, or leave the measure out by --only"
             )
         response = responses[np.asarray(origin.index)]
-        if (response == NO_ROW).any():
-            lacking = int((responses == NO_ROW).sum())
+        if (response == observers.NO_ROW).any():
+            lacking = int((responses == observers.NO_ROW).sum())
             raise ValueError(
                 f"{self.name}: must have decided about every stimulus of {stimuli_text}, "
                 f"{lacking:,} of {len(responses):,} are missing; give the whole file, and "
@@ -104,7 +103,7 @@ class DecidedNetwork(networks.Network):
             )
         is_decided = response[:, None] == np.arange(len(self.classes))
         logits = np.where(is_decided, np.inf, 0.0)
-        logits[response == NO_ANSWER] = np.nan
+        logits[response == observers.NO_ANSWER] = np.nan
         return jnp.asarray(logits, jnp.float32)
 
 
@@ -213,7 +212,7 @@ def load(
             stimulus = row.dataset, row.condition
             if stimulus not in decided:
                 size = len(suite.sources[row.dataset])
-                decided[stimulus] = np.full(size, NO_ROW, np.int32)
+                decided[stimulus] = np.full(size, observers.NO_ROW, np.int32)
             decided[stimulus][row.number] = row.response
     if not by_network:
         raise ValueError(
@@ -235,13 +234,13 @@ def describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
         responses = np.concatenate(
             [response for (name, _), response in decided.items() if name == dataset]
         )
-        num_rows = int((responses != NO_ROW).sum())
+        num_rows = int((responses != observers.NO_ROW).sum())
         if num_rows < len(responses):
             yield (
                 f"{len(responses) - num_rows:,} of the {len(responses):,} images of "
                 f"{dataset} have no decision; measured on the other {num_rows:,}"
             )
-        num_unanswered = int((responses == NO_ANSWER).sum())
+        num_unanswered = int((responses == observers.NO_ANSWER).sum())
         if num_unanswered:
             yield (
                 f"{num_unanswered:,} of the {num_rows:,} decisions on {dataset} are no "
@@ -259,7 +258,7 @@ class _LocatedRow(NamedTuple):
     dataset: str
     condition: str
     number: int  # Number of the image in the set.
-    response: int  # A class of the set, or NO_ANSWER.
+    response: int  # A class of the set, or observers.NO_ANSWER.
 
 
 def _located_rows(
@@ -307,7 +306,7 @@ def _located_rows(
         classes = tuple(suite.sources[dataset].classes)
         response = parsing.match_class(row.response, classes)
         if not response and parsing.is_no_answer(row.response):
-            response_id = NO_ANSWER
+            response_id = observers.NO_ANSWER
         else:
             column = roles.decision or roles.raw
             must = f"{where}: {column} must be one of {dataset}'s classes"

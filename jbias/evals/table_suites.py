@@ -254,11 +254,9 @@ def _network(
     for observer in members:
         name = _set_name(observer)
         place = {image: i for i, image in enumerate(open_sets[name].files)}
-        responses = np.full(len(place), decision_tables.NO_ROW, np.int32)
+        responses = np.full(len(place), observers.NO_ROW, np.int32)
         rows = [place[image] for image in observer.images]
-        responses[rows] = np.where(
-            observer.is_unanswered, decision_tables.NO_ANSWER, observer.decision
-        )
+        responses[rows] = observer.decision
         decided[name, ""] = responses
     details = {
         "tables": [

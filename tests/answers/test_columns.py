@@ -124,3 +124,24 @@ def test_no_name_fits_two_roles():
     names = [name for names in columns.NAMES.values() for name in names]
     assert len(names) == len(set(names))
     assert {*columns.NAMES} == {*columns.KEYS}
+
+
+@cases.each(
+    ("header", "delimiter"),
+    [
+        ("image;pred_label", "';'"),
+        ("image\tpred_label", "tabs"),
+        ("image|pred_label", "'|'"),
+    ],
+)
+def test_another_delimiter_is_named(header, delimiter):
+    with pytest.raises(
+        ValueError, match="must have commas between its columns"
+    ) as error:
+        columns.recognise("a.csv:1", [header], {})
+    assert f"got {delimiter}; save" in str(error.value)
+
+
+def test_a_role_is_named_in_words():
+    with pytest.raises(ValueError, match="one column for the model's own words, got"):
+        columns.recognise("a.csv:1", ["image", "response", "answer"], {})

@@ -129,6 +129,30 @@ def test_a_parquet_file_is_read_as_the_csv_file_of_the_table(tmp_path):
     assert from_parquet.is_unanswered.sum() == 2
 
 
+def test_a_parquet_file_may_have_the_images_as_its_index(tmp_path):
+    table = pd.DataFrame({"pred_label": ["bird", "bear", "cat", "na"]}, index=IMAGES)
+    table.rename_axis("image").to_parquet(tmp_path / "mine.parquet")
+    (observer,) = tables.read(str(tmp_path))
+    assert observer.images == tuple(sorted(IMAGES))
+
+
+@cases.each("name", ["cue-conflict", "cue_conflict", "Cue-Conflict", " CUE CONFLICT "])
+def test_a_published_set_is_one_set_in_every_spelling(tmp_path, name):
+    header = ("set", "image", "pred_label")
+    path = write(tmp_path / "a.csv", [(name, "dog3-clock1", "dog")], header)
+    assert tables.read(path)[0].dataset == "cue-conflict"
+    path = write(tmp_path / "b.csv", [("dog3-clock1", "dog")])
+    assert tables.read(path, dataset=name)[0].dataset == "cue-conflict"
+
+
+def test_a_prompt_in_a_written_table_is_no_missing_value(tmp_path):
+    """pandas reads "None", which some published files have in their names, as missing."""
+    path = write(tmp_path / "RN50_None.csv", [(IMAGES[0], "airplane")])
+    (observer,) = tables.read(path)
+    pd.DataFrame([observer.factors]).to_csv(tmp_path / "factors.csv", index=False)
+    assert pd.read_csv(tmp_path / "factors.csv")["prompt"].tolist() == ["none"]
+
+
 def test_rows_of_several_observers_and_sets_are_several_observers(tmp_path):
     header = ("subj", "set", "image", "category", "response")
     rows = [
@@ -162,13 +186,12 @@ def test_names_are_unique_by_the_folder_and_factors_follow_from_the_path(tmp_pat
     (tmp_path / "clip/scores.json").write_text("{}")
     write(tmp_path / ".ipynb_checkpoints/RN50_None.csv", row)
     read = tables.read(str(tmp_path))
-    factors = {
-        x.name: tuple(x.factors[name] for name in observers.FACTORS) for x in read
-    }
+    names = ("model", "task", "prompt", "group")
+    factors = {x.name: tuple(x.factors[name] for name in names) for x in read}
     assert factors == {
         "llava (vqa)": ("llava", "vqa", "", "vlm/vqa"),
         "llava (captioning)": ("llava", "captioning", "", "vlm/captioning"),
-        "RN50_None": ("RN50", "", "None", "clip"),
+        "RN50_None": ("RN50", "", "none", "clip"),
         "RN50_a_photo_of_a_CLS.": ("RN50", "", "a_photo_of_a_CLS.", "clip"),
         "subject-01": ("subject-01", "", "", ""),
     }
@@ -296,7 +319,12 @@ def test_files_that_are_no_tables_are_refused(tmp_path, monkeypatch):
     cut = b'image,pred_label,response\ndog9-cat1,dog,"a dog\non a'
     assert "the file is damaged or cut off" in refusal_of_bytes(path, cut)
     long = b"image,pred_label\ndog9-cat1," + b"x" * 200_000
-    assert "field larger than" in refusal_of_bytes(path, long)
+    message = refusal_of_bytes(path, long)
+    assert "field larger than" in message and "leave its column out" in message
+    wide = "image,pred_label\ndog9-cat1,dog\n".encode("utf-16")
+    assert "is in UTF-16, save it in UTF-8" in refusal_of_bytes(path, wide)
+    message = refusal_of_bytes(path, b"image;pred_label\ndog9-cat1;dog\n")
+    assert "must have commas between its columns, got ';'" in message
     assert "must be a Parquet file" in refusal_of_bytes(tmp_path / "a.parquet", b"PAR1")
     monkeypatch.setattr(limits, "MAX_TABLE_BYTES", 20)
     message = refusal_of_bytes(path, b"image,pred_label\ndog9-cat1,dog\n")
@@ -315,6 +343,11 @@ def test_empty_and_missing_folders_are_refused(tmp_path):
         tables.read(str(tmp_path))
     with pytest.raises(ValueError, match="got nothing there"):
         tables.read(str(tmp_path / "missing"))
+    for name in ("b.tsv", "c.jsonl", "d.csv.gz", ".hidden"):
+        (tmp_path / name).write_text("image\tpred_label\n")
+    message = "got other files, 'b.tsv' and 2 more; save them as CSV or Parquet files"
+    with pytest.raises(ValueError, match=message):
+        tables.read(str(tmp_path))
 
 
 def test_the_flags_of_columns_and_set_decide(tmp_path):

@@ -16,7 +16,7 @@ from PIL import Image
 from jbias import config as jc
 from jbias import evals, evaluate, export_stimuli, models
 from jbias.answers import columns as answer_columns
-from jbias.answers import tables
+from jbias.answers import observers, tables
 from jbias.data import class_maps
 from jbias.evals import decision_tables, networks, runner, suites
 from jbias.evals import measured as results_of_model
@@ -281,7 +281,7 @@ def test_columns_and_words_of_other_tables_are_recognised_without_a_flag(tmp_pat
     }
     suite = suites.open_suite(config, lambda line: None)
     (network,) = decision_tables.load(str(table), suite, {})
-    no_row, no_answer = decision_tables.NO_ROW, decision_tables.NO_ANSWER
+    no_row, no_answer = observers.NO_ROW, observers.NO_ANSWER
     (decided,) = network.decided.values()
     assert decided.tolist() == [0, no_answer, no_answer, no_answer, 1, *[no_row] * 5]
 
