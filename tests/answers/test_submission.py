@@ -774,9 +774,10 @@ def test_json_has_the_scores(tmp_path, capsys):
 def test_the_command_compares_with_the_standing_table_and_known_files(tmp_path, capsys):
     """A newer answers.csv is read, too; its rows replace those of the same name."""
     folder = write(tmp_path / "toy", table(answers=stored("vlm/vqa/emu2_chat")))
-    assert submit.main([str(folder)]) == 1
+    num_rows = len(letter_answers.standing_table())
+    assert num_rows >= 83 and submit.main([str(folder)]) == 1
     out = capsys.readouterr().out
-    assert "compared with 83 observers that are listed already" in out
+    assert f"compared with {num_rows} observers that are listed already" in out
     letters = "".join(chr(ord("A") + CLASSES.index(x)) for x in answers())
     newer = tmp_path / "newer" / "answers.csv"
     newer.parent.mkdir()
@@ -785,11 +786,11 @@ def test_the_command_compares_with_the_standing_table_and_known_files(tmp_path, 
     )
     assert submit.main([str(folder), f"--known={newer.parent}"]) == 0
     out = capsys.readouterr().out
-    assert "compared with 84 observers that are listed already" in out
+    assert f"compared with {num_rows + 1} observers that are listed already" in out
     folder = write(tmp_path / "toy2")
     assert submit.main([str(folder), f"--known={newer}", "--json"]) == 1
     result = json.loads(capsys.readouterr().out)
-    assert result["num_compared"] == 84
+    assert result["num_compared"] == num_rows + 1
     lines = [
         line.partition(": ")[2].partition(" on ")[0] for line in result["problems"]
     ]
@@ -805,9 +806,10 @@ def test_a_copy_of_any_row_of_the_standing_table_is_refused(tmp_path):
     ]
     frames = [table(answers=stored(name), subj=f"x{i}") for i, name in enumerate(names)]
     checked = submission.check(write(tmp_path / "toy", pd.concat(frames)))
-    assert len(names) == len(checked.problems) == 83
+    assert len(names) == len(checked.problems) >= 83
     for i, name in enumerate(names):
-        part = f": x{i} agrees with {name} on all 1,280 images"
+        listed = name.removeprefix("submissions/")
+        part = f": x{i} agrees with {listed} on all 1,280 images"
         assert [line for line in checked.problems if part in line]
 
 
