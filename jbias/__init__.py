@@ -32,7 +32,8 @@ def measure(model, suite=None, **options):
     random_weights: for "timm:NAME", skip the pretrained weights. trained, method: texts for
       the records. step: the checkpoint of a run to measure. columns: the names of the columns
       in a table of decisions. dataset, parse: the name of its set, and "raw" to parse the words
-      of a model again, for a table without folders. Further options are those of jbias.torch.wrap or Predictor,
+      of a model again, for a table without folders. letters: the options of the question, such
+      as "A=airplane,B=bear", for these words. Further options are those of jbias.torch.wrap or Predictor,
       such as classes, mean, std, preprocess and name.
     suite: a suite of measures to use instead, such as
       "jbias:suites/biases:data=imagenet,root=DIR".

@@ -16,6 +16,10 @@ from typing import Any, NoReturn
 _NOT_GIVEN = object()
 
 
+class SeveralErrors(ValueError):
+    """Several wrong inputs; its text has a line for each."""
+
+
 class Words(str):
     """A description of a value, such as "shape (3, 2)", which messages show without quotes."""
 
@@ -39,6 +43,23 @@ def refuse(
     got_text = "" if got is _NOT_GIVEN else f", got {abbreviate(got)}"
     remedy_text = f"; {remedy}" if remedy else ""
     raise kind(f"{subject} {must}{got_text}{remedy_text}")
+
+
+_MAX_ERRORS = 10
+
+
+def refuse_all(messages: Sequence[str]) -> None:
+    """Raise ValueError for one message, and SeveralErrors for several; do nothing for none.
+
+    At most 10 different messages are shown, and the number of the others.
+    """
+    shown = list(dict.fromkeys(messages))
+    if len(shown) == 1:
+        raise ValueError(shown[0])
+    if shown:
+        num_more = len(shown) - _MAX_ERRORS
+        more = [f"and {num_more:,} more"] if num_more > 0 else []
+        raise SeveralErrors("\n".join([*shown[:_MAX_ERRORS], *more]))
 
 
 def abbreviate(value: Any) -> str:

@@ -61,7 +61,7 @@ from jbias.runtime import cli, files, signals
 # Flags that say what to measure; exactly one is given.
 _SOURCES = ("checkpoint", "predict", "decisions", "follow")
 # Flags of tables of decisions that need no images.
-_TABLE_FLAGS = ("set", "parse", "humans")
+_TABLE_FLAGS = ("set", "parse", "options", "humans")
 # For each flag of a source, the flags that are not used with this source.
 _UNUSED = {
     "--checkpoint": ("once", "interval", "columns", *_TABLE_FLAGS),
@@ -100,6 +100,7 @@ _DEFAULTS = {
     "out": "measured",
     "set": "",
     "parse": "published",
+    "options": "",
     "humans": "",
 }
 _MAX_NAMES = 8  # Networks that the last line names.
@@ -188,6 +189,13 @@ def parser() -> cli.Parser:
         choices=("published", "raw"),
         help="with --decisions and no --suite: published reads the column of decisions; raw "
         "parses the models' own words again, if the table has them (default: published)",
+    )
+    parser.add_argument(
+        "--options",
+        metavar="LETTER=CLASS,...|FILE",
+        help="with --decisions and no --suite: the options of the question that the models' own "
+        "words answer, such as A=airplane,B=bear, or a CSV file with the columns letter and "
+        "class (default: the classes in alphabetical order)",
     )
     parser.add_argument(
         "--humans",
@@ -309,6 +317,7 @@ def _measure_tables(args: argparse.Namespace) -> int:
     from etils import epath
 
     from jbias.answers import columns as answer_columns
+    from jbias.answers import letter_options
     from jbias.evals import command, table_suites
 
     try:
@@ -321,6 +330,7 @@ def _measure_tables(args: argparse.Namespace) -> int:
         columns=answer_columns.parse(args.columns or ""),
         dataset=args.set,
         parse=args.parse,
+        options=letter_options.parse(args.options),
         humans=args.humans,
         only=args.only,
         devices=args.devices,

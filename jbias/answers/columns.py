@@ -63,6 +63,9 @@ KEYS: Mapping[str, str] = {
     "condition": "condition",
 }
 
+# Columns of tables of scores, for a message.
+_OF_SCORES = ("score", "accuracy", "algorithm", "method", "metric", "mean", "seed")
+
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
@@ -142,10 +145,19 @@ def _refuse_lacking(where: str, lacking: Sequence[str], header: Sequence[str]) -
     """Raise ValueError if there are lacking columns; header: the names of all columns."""
     if lacking:
         shown = ", ".join(name for name in header if name)
+        remedy = (
+            "name yours: --columns=response=YOURS,image=YOURS, where raw=YOURS in place of "
+            "response=YOURS is a column of the model's own words"
+        )
+        scores = sorted({name for name in header if plain(name) in _OF_SCORES})
+        if scores and NAMES["image"][0] in lacking:
+            remedy += (
+                f"; a table of scores, as {', '.join(scores)} suggests, is for jbias report "
+                "(see jbias report --help)"
+            )
         raise ValueError(
             f"{where}: must have the column(s) {', '.join(lacking)}, got "
-            f"{_printable(shown) or 'none'}; name yours: "
-            "--columns=response=YOURS,image=YOURS"
+            f"{_printable(shown) or 'none'}; {remedy}"
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jbias import errors
+from jbias.answers import parsing
 from jbias.measures import cue_conflict
 
 # In place of a class id: the observer gave no answer; and, in a Panel, the file has no row.
@@ -33,6 +34,8 @@ class Observer:
         None  # The model's own words, if the file has them.
     )
     parser: str = ""  # Version of the parser that made `decision` from `responses`.
+    # Class by letter, for the words; None: the classes in alphabetical order.
+    options: Mapping[str, str] | None = None
     # Names by factor: "model" (default: the observer), "task", "prompt", and "group", the
     # folder of the file below the folder that was read. "" if unknown.
     factors: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -50,6 +53,21 @@ class Observer:
     def is_unanswered(self) -> Bool[np.ndarray, "n"]:
         """True for images without an answer: none, refused, or not parsable."""
         return self.decision == NO_ANSWER
+
+    @functools.cached_property
+    def reader(self) -> str:
+        """Who read the decisions from the model's words; "" for a file without words.
+
+        "published label" for the label in the file; "parser 1" for the parser of jbias. Words that
+        are all classes or no answers need no reader.
+        """
+        if self.parser:
+            return f"parser {self.parser}"
+        has_words = any(
+            not (parsing.match_class(text, self.classes) or parsing.is_no_answer(text))
+            for text in {*(self.responses or ())}
+        )
+        return "published label" if has_words else ""
 
     @property
     def shape_bias(self) -> cue_conflict.ShapeBias | None:

@@ -36,7 +36,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from jbias.data import class_maps
@@ -82,6 +82,9 @@ class Parsed(NamedTuple):
     # How the decision was reached: "letter", "class", "letter and class", "first of a list" or
     # "conclusion"; "" for no answer.
     rule: str = ""
+    # "alone" if a letter without any class decides, so that the decision rests on the order of the
+    # options; "agrees" or "differs" if a letter and a class are named; "" otherwise.
+    letter: str = ""
 
 
 def is_no_answer(text: str) -> bool:
@@ -211,6 +214,9 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s[A-Z])|\n")
 _LIST = 4
 
 
+_DIFFER = Parsed("", "letter and class differ", letter="differs")
+
+
 class _Mention(NamedTuple):
     """A place of a response that names an option."""
 
@@ -226,7 +232,7 @@ class _Grammar:
 
     def __init__(self, options: Mapping[str, str], classes: Sequence[str]):
         self.options = options
-        plurals = {_plural(_plain(name)): name for name in classes}
+        plurals = {plural(_plain(name)): name for name in classes}
         self.by_name = plurals | {_plain(name): name for name in classes}
         names = "|".join(
             re.escape(name).replace(r"\ ", r"[ _]")
@@ -365,8 +371,8 @@ class _Grammar:
             return Parsed("", "several options")
         names = {mention.name for mention in self._mentions(response)} - {""}
         if names and self.options[letter] not in names:
-            return Parsed("", "letter and class differ")
-        return Parsed(self.options[letter], "", "letter")
+            return _DIFFER
+        return Parsed(self.options[letter], "", "letter", _letter(names, True))
 
     def _of_conclusion(self, response: str, start: int) -> Parsed | None:
         """Return the decision of the sentence that begins at `start`; None if it has no option."""
@@ -385,7 +391,9 @@ class _Grammar:
         other_names = {x.name for x in self._mentions(response)} - {""}
         is_letter = parsed.decision and not names
         if is_letter and len(other_names) == 1 and other_names != {parsed.decision}:
-            return Parsed("", "letter and class differ")
+            return _DIFFER
+        if is_letter and parsed.decision in other_names:
+            parsed = parsed._replace(letter="agrees")
         return parsed._replace(rule="conclusion") if parsed.decision else parsed
 
     def _after_letter(self, sentence: str, start: int) -> int:
@@ -426,9 +434,9 @@ class _Grammar:
             rule = " and ".join(
                 ["letter"] * bool(by_letter) + ["class"] * bool(by_name)
             )
-            return Parsed(named.pop(), "", rule)
+            return Parsed(named.pop(), "", rule, _letter(by_name, bool(by_letter)))
         if len(by_letter) == len(by_name) == 1:
-            return Parsed("", "letter and class differ")
+            return _DIFFER
         return Parsed("", "several options")
 
 
@@ -445,6 +453,13 @@ def _without_groups(pattern: str) -> str:
     return re.sub(r"\(\?P<\w+>", "(?:", pattern)
 
 
+def _letter(names: Collection[str], has_letter: bool) -> str:
+    """Return `Parsed.letter` of a decision. names: classes that are named beside it, which agree."""
+    if not has_letter:
+        return ""
+    return "agrees" if names else "alone"
+
+
 def _single_spaces(line: str) -> str:
     """Return a line with single spaces between its words and none around them."""
     return " ".join(line.split())
@@ -457,7 +472,7 @@ def _without_introduction(response: str) -> tuple[str, bool]:
     return (text[match.end() :].lstrip(_MARKS), True) if match else (text, False)
 
 
-def _plural(name: str) -> str:
+def plural(name: str) -> str:
     """Return the regular plural of a class name, such as "birds", "knives" or "boxes"."""
     if name.endswith("fe"):
         return f"{name[:-2]}ves"

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias import errors
-from jbias.answers import columns
+from jbias.answers import columns, parsing
 from jbias.data import class_maps
 from jbias.data.forms import listing
 from jbias.data.sets import geirhos
@@ -36,7 +36,7 @@ _CONFLICT = re.compile(rf"({'|'.join(CLASSES16)})\d+-({'|'.join(CLASSES16)})\d+"
 _FORMS = (
     f"names of the set {CUE_CONFLICT}, such as 'airplane1-bicycle2', carry both classes; for "
     "other images name the column of correct classes: --columns=label=YOURS, or measure them "
-    "with their images: --suite"
+    "with their images: --suite of jbias evaluate, --stimuli or --data of jbias measure"
 )
 
 
@@ -113,11 +113,14 @@ def longest_begin(stem: str, sets: Iterable[str]) -> str:
     return max(begins, key=len, default="")
 
 
-def recognise(rows: Sequence[Row], *, stem: str, dataset: str = "") -> Stimuli:
+def recognise(
+    rows: Sequence[Row], *, stem: str, dataset: str = "", classes: Sequence[str] = ()
+) -> Stimuli:
     """Return the set, ids and correct classes of the images of rows.
 
     rows: the rows of one file on one set, at least one. stem: the file's name without its
-    suffix. dataset: name of the set if known, "" otherwise. ValueError, beginning with the
+    suffix. dataset: name of the set if known, "" otherwise. classes: classes that a set of your own
+    has, also if no image is of these. ValueError, beginning with the
     file and line, if a name contradicts the column of labels or itself, if only some of the
     names are those of cue conflicts, and if there is no correct class.
     """
@@ -135,7 +138,7 @@ def recognise(rows: Sequence[Row], *, stem: str, dataset: str = "") -> Stimuli:
             _FORMS,
             name="images",
         )
-    return _labelled(rows, places, dataset or by_name or OWN)
+    return _labelled(rows, places, dataset or by_name or OWN, classes)
 
 
 class _Place(NamedTuple):
@@ -183,8 +186,16 @@ def _conflicts(
     )
 
 
-def _labelled(rows: Sequence[Row], places: Sequence[_Place], dataset: str) -> Stimuli:
-    """Return images with one correct class each, by the column of labels or by their names."""
+def _labelled(
+    rows: Sequence[Row],
+    places: Sequence[_Place],
+    dataset: str,
+    further_classes: Sequence[str],
+) -> Stimuli:
+    """Return images with one correct class each, by the column of labels or by their names.
+
+    further_classes: see the argument classes of `recognise`.
+    """
     is_published = dataset in PUBLISHED_SETS
     labels = []
     for row, place in zip(rows, places, strict=True):
@@ -202,7 +213,13 @@ def _labelled(rows: Sequence[Row], places: Sequence[_Place], dataset: str) -> St
         if category:
             _check_label(row, category, row.label)
         labels.append(label)
-    is_16 = {label.casefold() for label in labels} <= {*CLASSES16}
+    known = tuple({*labels})
+    further = [
+        name
+        for name in further_classes
+        if not (is_published or parsing.match_class(name, known))
+    ]
+    is_16 = {name.casefold() for name in (*labels, *further)} <= {*CLASSES16}
     if is_published and not is_16:
         row, label = next(
             (row, label)
@@ -212,7 +229,7 @@ def _labelled(rows: Sequence[Row], places: Sequence[_Place], dataset: str) -> St
         errors.check_known(row.where, label, CLASSES16, f"class of {dataset}:")
     if is_16:
         labels = [label.casefold() for label in labels]
-    classes = CLASSES16 if is_16 else tuple(sorted({*labels}))
+    classes = CLASSES16 if is_16 else tuple(sorted({*labels, *further}))
     ids = {name: number for number, name in enumerate(classes)}
     has_conditions = len({row.condition for row in rows}) > 1
     images = [

@@ -19,7 +19,15 @@ from jaxtyping import Int
 
 from jbias import errors
 from jbias.answers import columns as column_names
-from jbias.answers import observers, parsing, stimulus_names, table_rows
+from jbias.answers import (
+    letter_options,
+    observers,
+    parsing,
+    reading_notes,
+    stimulus_names,
+    table_rows,
+)
+from jbias.data import tables as data_tables
 from jbias.runtime import console
 
 PARSE = ("published", "raw")
@@ -84,6 +92,7 @@ def read(
     columns: Mapping[str, str] | None = None,
     dataset: str = "",
     parse: str = "published",
+    options: Mapping[str, str] | None = None,
     say: console.Say = lambda line: None,
 ) -> list[observers.Observer]:
     """Return the observers in files of decisions, sorted by name and set.
@@ -92,12 +101,14 @@ def read(
     `columns.parse`; other columns are recognised by their names. dataset: name of the set of
     all images; "": by a column, the file's name or the images' names. parse: "published" for the
     file's column of decisions; "raw" to parse the words of the model again, by
-    parsing.VERSION, in files that have them. say: called with a line for each file whose
-    decisions are partly or all parsed, if its decisions were to be read.
+    parsing.VERSION, in files that have them. options: result of `letter_options.parse`, the
+    options of the question that the words answer; None or {}: the classes in alphabetical order.
+    say: called with the sentences of `reading_notes.lines`.
 
     ValueError, one line that begins with the file and line, for a file that is no table of
     decisions, an unknown class, an image with two decisions or an unknown name, and for two
-    files of one observer on one set in one folder.
+    files of one observer on one set in one folder. errors.SeveralErrors, a line for each file, for
+    several such files.
     """
     errors.check_choice("parse", parse, PARSE)
     files = {
@@ -105,14 +116,23 @@ def read(
         for path in ([paths] if isinstance(paths, str) else paths)
         for file, group in _grouped(os.fspath(path))
     }
-    read_observers = [
-        observer
-        for file in files.values()
-        for observer in _read_file(
-            file, columns=columns or {}, dataset=dataset, parse=parse, say=say
-        )
-    ]
-    named = _make_unique(read_observers)
+    read_files: list[_Read] = []
+    refusals: list[str] = []
+    for file in files.values():
+        try:
+            read_files += _read_file(
+                file,
+                columns=columns or {},
+                dataset=dataset,
+                parse=parse,
+                options=options or {},
+            )
+        except ValueError as error:
+            refusals.append(str(error))
+    errors.refuse_all(refusals)
+    for line in reading_notes.lines([x.reading for x in read_files], parse=parse):
+        say(line)
+    named = _make_unique([x.observer for x in read_files])
     return sorted(named, key=lambda x: (x.name, x.dataset))
 
 
@@ -129,6 +149,13 @@ def _grouped(path: str) -> Iterable[_File]:
         folder = os.path.dirname(file)
         group = os.path.relpath(folder, path) if os.path.isdir(path) else "."
         yield _File(file, "" if group == "." else group.replace(os.sep, "/"))
+
+
+class _Read(NamedTuple):
+    """An observer of a file, and how its decisions were read."""
+
+    observer: observers.Observer
+    reading: reading_notes.Reading
 
 
 class _Cells(NamedTuple):
@@ -150,8 +177,8 @@ def _read_file(
     columns: Mapping[str, str],
     dataset: str,
     parse: str,
-    say: console.Say,
-) -> list[observers.Observer]:
+    options: Mapping[str, str],
+) -> list[_Read]:
     """Return the observers of one file, one for each name and set; arguments: see `read`."""
     cells, roles = _read_cells(file.path, columns)
     stem = os.path.basename(file.path).rpartition(".")[0]
@@ -170,8 +197,8 @@ def _read_file(
             stem=stem,
             roles=roles,
             parse=parse,
+            options=options,
             sha256=sha256,
-            say=say,
         )
         for (name, set_name), set_rows in by_set.items()
     ]
@@ -183,6 +210,8 @@ def _read_cells(
     """Return the rows of a file, and its columns."""
     table = table_rows.read(path)
     where, header = next(table, (f"{path}:1", []))
+    if not header:
+        raise ValueError(f"{path}: must hold decisions, got none; the file is empty")
     roles = column_names.recognise(where, header, columns)
     names = dataclasses.asdict(roles)
     place = {role: header.index(name) for role, name in names.items() if name}
@@ -205,25 +234,30 @@ def _make_observer(
     stem: str,
     roles: column_names.Roles,
     parse: str,
+    options: Mapping[str, str],
     sha256: str,
-    say: console.Say,
-) -> observers.Observer:
+) -> _Read:
     """Return the observer of rows that are about one set; arguments: see `_read_file`."""
     located = [
         stimulus_names.Row(row.where, row.image, row.label, row.condition)
         for row in cells
     ]
-    stimuli = stimulus_names.recognise(located, stem=stem, dataset=dataset)
+    stimuli = stimulus_names.recognise(
+        located, stem=stem, dataset=dataset, classes=[*options.values()]
+    )
     _refuse_repeated(stimuli.images, cells)
-    decision, num_parsed = _decide(cells, stimuli.classes, roles, parse)
-    if num_parsed and parse == "published":
-        say(
-            f"{file.path}: {num_parsed:,} of {len(cells):,} decisions are parsed from "
-            f"{roles.raw!r} (parser {parsing.VERSION})"
-        )
+    set_options = letter_options.of_classes(options, stimuli.classes)
+    letters = set_options or parsing.letter_options(stimuli.classes)
+    decision, reading = _decide(cells, stimuli, roles, parse=parse, options=letters)
+    reading = dataclasses.replace(
+        reading,
+        path=file.path,
+        has_own_options=set_options is not None,
+        altered=_altered(stimuli),
+    )
     order = sorted(range(len(cells)), key=stimuli.images.__getitem__)
     texture = stimuli.texture
-    return observers.Observer(
+    observer = observers.Observer(
         name=name,
         dataset=stimuli.dataset,
         classes=stimuli.classes,
@@ -232,11 +266,21 @@ def _make_observer(
         texture=None if texture is None else texture[order],
         decision=decision[order],
         responses=tuple(cells[i].raw for i in order) if roles.raw else None,
-        parser=parsing.VERSION if num_parsed else "",
+        parser=parsing.VERSION if reading.num_parsed else "",
+        options=set_options,
         factors=_factors(name, stem, file),
         path=file.path,
         sha256=sha256,
     )
+    return _Read(observer, reading)
+
+
+def _altered(stimuli: stimulus_names.Stimuli) -> tuple[str, ...]:
+    """Return the images that are no published cue conflicts, if at least half of the rows are."""
+    if stimuli.dataset != stimulus_names.CUE_CONFLICT:
+        return ()
+    others = {*stimuli.images} - {*data_tables.cue_conflicts()}
+    return tuple(sorted(others)) if 2 * len(others) <= len(stimuli.images) else ()
 
 
 def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
@@ -254,38 +298,78 @@ def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
 
 def _decide(
     cells: Sequence[_Cells],
-    classes: tuple[str, ...],
+    stimuli: stimulus_names.Stimuli,
     roles: column_names.Roles,
+    *,
     parse: str,
-) -> tuple[Int[np.ndarray, "n"], int]:
-    """Return the class id or NO_ANSWER of each row, and the number of parsed rows.
+    options: Mapping[str, str],
+) -> tuple[Int[np.ndarray, "n"], reading_notes.Reading]:
+    """Return the class id or NO_ANSWER of each row, and counts of how the rows were read.
 
     The column of decisions is parsed where it has other words and the table has raw words.
     """
+    classes = stimuli.classes
     texts = [row.decision if roles.decision else row.raw for row in cells]
     ids = {name: number for number, name in enumerate(classes)}
     id_of = {text: _published_id(text, ids, classes) for text in set(texts)}
     has_words = not roles.decision and None in id_of.values()
     parses_all = bool(roles.raw) and (parse == "raw" or has_words)
-    decisions, num_parsed = [], 0
-    parsed_id: dict[str, int] = {}
+    has_both = bool(roles.raw and roles.decision)
+    decisions: list[int] = []
+    parsed_rows: list[parsing.Parsed] = []
+    parsed_by_words: dict[str, parsing.Parsed] = {}
+    num_labels = num_named = 0
     for row, text in zip(cells, texts, strict=True):
         decision = None if parses_all else id_of[text]
         if decision is None and not roles.raw:
-            errors.check_known(
-                row.where,
-                text,
-                classes,
-                roles.decision,
-                must="be one of the set's classes or a word for no answer, such as na",
-            )
+            _refuse_class(row.where, text, roles.decision, stimuli)
         if decision is None:
-            if row.raw not in parsed_id:
-                name = parsing.parse(row.raw, classes=classes).decision
-                parsed_id[row.raw] = ids[name] if name else observers.NO_ANSWER
-            decision, num_parsed = parsed_id[row.raw], num_parsed + 1
+            if row.raw not in parsed_by_words:
+                parsed_by_words[row.raw] = parsing.parse(row.raw, options, classes)
+            parsed = parsed_by_words[row.raw]
+            parsed_rows.append(parsed)
+            decision = ids[parsed.decision] if parsed.decision else observers.NO_ANSWER
+        elif has_both and decision != observers.NO_ANSWER:
+            num_labels += 1
+            num_named += reading_notes.names_label(row.raw, classes[decision], options)
         decisions.append(decision)
-    return np.array(decisions, np.int32), num_parsed
+    letters = collections.Counter(parsed.letter for parsed in parsed_rows)
+    reading = reading_notes.Reading(
+        path="",
+        column=roles.raw,
+        num_rows=len(cells),
+        num_parsed=len(parsed_rows),
+        num_without=sum(not parsed.decision for parsed in parsed_rows),
+        num_letters=letters["alone"],
+        num_agree=letters["agrees"],
+        num_differ=letters["differs"],
+        options=options,
+        num_labels=num_labels,
+        num_named=num_named,
+    )
+    return np.array(decisions, np.int32), reading
+
+
+def _refuse_class(
+    where: str, text: str, column: str, stimuli: stimulus_names.Stimuli
+) -> None:
+    """Raise ValueError for a cell of a column of decisions that is neither a class nor no answer."""
+    close = errors.nearest(text, stimuli.classes, cutoff=0.7)
+    hints = [f"did you mean {close!r}?"] if close else []
+    if len(stimuli.classes) <= 64:
+        hints.append(f"Known: {', '.join(stimuli.classes)}")
+    remedy = " ".join(hints)
+    if len(text.split()) > 1 or len(text.strip()) == 1:
+        remedy += f"; if these are a model's own words, --columns=raw={column}"
+    elif stimuli.dataset not in stimulus_names.PUBLISHED_SETS:
+        remedy += "; if the set has further classes, name all of them by --options"
+    errors.refuse(
+        where,
+        "be one of the set's classes or a word for no answer, such as na",
+        text,
+        remedy.removeprefix("; "),
+        name=column,
+    )
 
 
 def _published_id(

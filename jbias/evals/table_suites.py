@@ -38,6 +38,7 @@ def load(
     columns: Mapping[str, str],
     dataset: str,
     parse: str,
+    options: Mapping[str, str] | None = None,
     humans: str,
     only: Sequence[str],
     devices: int,
@@ -46,7 +47,7 @@ def load(
 ) -> list[Table]:
     """Return the networks whose decisions are in the tables of a path, each with its suite.
 
-    path, columns, dataset, parse: see `answers.tables.read`. humans: folder of people's answers,
+    path, columns, dataset, parse, options: see `answers.tables.read`. humans: folder of people's answers,
     with which decisions are compared; "" for none. only: names of measures; empty: all that
     decisions on a network's sets allow. devices: as in a suite's `run`. say: called with lines for
     the user. refuse: called with (name, reason) for a network that cannot be measured, which is
@@ -54,7 +55,12 @@ def load(
     decisions, for files that contradict each other, and for an unknown measure.
     """
     read_observers = tables.read(
-        path, columns=columns, dataset=dataset, parse=parse, say=say
+        path,
+        columns=columns,
+        dataset=dataset,
+        parse=parse,
+        options=options,
+        say=say,
     )
     observers.panels(read_observers)  # An error if classes or labels differ.
     by_name: dict[str, list[observers.Observer]] = {}

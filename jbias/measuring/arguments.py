@@ -31,6 +31,7 @@ _ARGUMENTS: Mapping[str, str] = {
     **{f"--{name}": f"{name}=" for name in _SAME},
     "--random-weights": "random_weights=True",
     "--set": "dataset=",
+    "--options": "letters=",
     "--suite": "changes=",
     "--devices": "changes=",
     "--checkpoint": _MODEL,

@@ -75,6 +75,7 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         columns=args.columns,
         dataset=args.set or "",
         parse=args.parse,
+        letters=args.options,
         mean=args.mean,
         std=args.std,
         model=args.model,
@@ -121,6 +122,10 @@ def parser() -> cli.Parser:
         "recognised by their names)",
         "--set=NAME": "for a table of decisions without folders of images: name of the set of "
         "its images (default: recognised by the names of images and files, else images)",
+        "--options=LETTER=CLASS,...|FILE": "for a table of decisions without folders of images: "
+        "the options of the question that the model's own words answer, such as "
+        "A=airplane,B=bear, or a CSV file with the columns letter and class (default: the "
+        "classes in alphabetical order)",
         "--model=NAME": "for weights files: the architecture, such as resnet50; "
         "docs/models.md lists the names (default: recognised by names and shapes of the "
         "weights)",

@@ -26,6 +26,7 @@ class Settings(NamedTuple):
     columns: str | None = None  # Names of a table's columns, "key=name,...".
     dataset: str = ""  # Name of the set of a table's images; "": by their names.
     parse: str = "published"  # Or "raw", see answers.tables.read.
+    letters: str = ""  # Value of --options: options of a table's question.
     mean: float | Sequence[float] | None = None  # Per channel, for images in [0, 1].
     std: float | Sequence[float] | None = None
     model: str | None = None  # A name of models.MODELS, for a file of weights.

@@ -13,6 +13,7 @@ from etils import epath
 from jbias import config as jc
 from jbias import errors
 from jbias.answers import columns as answer_columns
+from jbias.answers import letter_options
 from jbias.data import class_maps
 from jbias.evals import command as commands
 from jbias.evals import (
@@ -75,6 +76,7 @@ def measure(
     columns: str | None = None,
     dataset: str = "",
     parse: str = "published",
+    letters: str = "",
     step: str | None = None,
     **options: Any,
 ) -> measured.Measured | measured.MeasuredNetworks:
@@ -122,6 +124,7 @@ def measure(
         columns=columns,
         dataset=dataset,
         parse=parse,
+        letters=letters,
         step=step,
         trained=trained or None,
         method=method or None,
@@ -223,6 +226,7 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
     for flag, is_given in {
         "set": bool(settings.dataset),
         "parse": settings.parse != "published",
+        "options": bool(settings.letters),
     }.items():
         if is_given:
             raise ValueError(
@@ -325,6 +329,7 @@ def _measure_tables(
         columns=answer_columns.parse(settings.columns or ""),
         dataset=settings.dataset,
         parse=settings.parse,
+        options=letter_options.parse(settings.letters or ""),
         humans=humans,
         only=request.only,
         devices=int(devices[-1]) if devices else 0,

@@ -39,7 +39,7 @@ def _write(args: argparse.Namespace) -> Iterator[str]:
     "basis" of results.json), the warnings, and "written: <path of the page>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
-    from jbias.answers import columns, observers, tables
+    from jbias.answers import columns, letter_options, observers, tables
     from jbias.report import document
     from jbias.report.pages.decisions import decisions_page, standing
 
@@ -50,6 +50,7 @@ def _write(args: argparse.Namespace) -> Iterator[str]:
         columns=columns.parse(args.columns or ""),
         dataset=args.set or "",
         parse=args.parse,
+        options=letter_options.parse(args.options),
         say=notes.append,
     )
     if names is not None:
@@ -126,6 +127,14 @@ def _parser() -> argparse.ArgumentParser:
         help="decisions to use where a file has both the raw words of a model and a class: "
         "published (the class in the file) or raw (read from the raw words by the parser of "
         "jbias) (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--options",
+        default="",
+        metavar="LETTER=CLASS,...|FILE",
+        help="the options of the question that the models' own words answer, such as "
+        "A=airplane,B=bear, or a CSV file with the columns letter and class (default: the "
+        "classes in alphabetical order)",
     )
     parser.add_argument(
         "--names",

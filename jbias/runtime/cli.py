@@ -273,7 +273,8 @@ def run(work: Callable[[], int], *, rerun: str) -> int:
     except (ValueError, OSError) as error:
         if switches.is_on("JBIAS_TRACEBACK"):
             raise
-        messages.print_text(f"jbias: {messages.one_line(error)}", to_stderr=True)
+        for line in messages.error_lines(error):
+            messages.print_text(f"jbias: {line}", to_stderr=True)
         return 1 if isinstance(error, messages.UserCodeError) else 2
     except SystemExit as error:
         # A package or the user's code called sys.exit; `work` returns its exit code.
@@ -586,8 +587,8 @@ def print_lines(command: str, make_lines: Callable[[], Iterable[str]]) -> int:
     try:
         lines = make_lines()
     except (ValueError, OSError) as error:
-        line = f"{command}: {messages.one_line(error)}"
-        messages.print_text(line, to_stderr=True)
+        for line in messages.error_lines(error):
+            messages.print_text(f"{command}: {line}", to_stderr=True)
         return 2
     with messages.stdout_errors_exit():
         for line in lines:

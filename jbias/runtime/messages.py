@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from jbias import errors
 from jbias.runtime import files, signals
 
 Say = Callable[[str], object]  # A function that prints or logs a line for the user.
@@ -36,6 +37,13 @@ def one_line(text: object) -> str:
         return line
     half = MAX_LETTERS // 2
     return f"{line[:half]} ... {line[-half:]}"
+
+
+def error_lines(error: Exception) -> list[str]:
+    """Return the lines of an error: one, or those of errors.SeveralErrors."""
+    is_several = isinstance(error, errors.SeveralErrors)
+    texts = str(error).splitlines() if is_several else [error]
+    return [one_line(text) for text in texts]
 
 
 def utc_now(timespec: str = "seconds") -> str:

@@ -550,7 +550,7 @@ DOUBTED = {
         good(
             frame=table(answers=WORDS).rename(columns={"object_response": "response"})
         ),
-        "1,280 of 1,280 decisions are parsed from 'response' (parser",
+        "1,280 of 1,280 decisions are read from the words in 'response' (parser",
     ),
     "words that say another class": (
         good(frame=table(answers=nearly(0.1), response=WORDS)),

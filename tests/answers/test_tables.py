@@ -222,9 +222,11 @@ def test_words_are_parsed_where_there_is_no_decision(tmp_path):
     assert observer.decision.tolist() == [0, observers.NO_ANSWER]
     assert observer.parser == parsing.VERSION
     assert observer.responses == ("A. airplane", "I'm sorry, I cannot say")
-    assert lines == [
-        f"{path}: 2 of 2 decisions are parsed from 'response' (parser {parsing.VERSION})"
-    ]
+    (line,) = lines
+    assert line == (
+        f"{path}: 2 of 2 decisions are read from the words in 'response' (parser "
+        f"{parsing.VERSION}): 1 name a class, 1 give no answer"
+    )
     classes = [(IMAGES[0], "airplane"), (IMAGES[2], "None")]
     path = write(tmp_path / "classes.csv", classes, ("image", "response"))
     (observer,) = tables.read(path)

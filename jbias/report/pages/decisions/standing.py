@@ -319,7 +319,9 @@ def _count_reasons(observer: observers.Observer) -> dict[str, int]:
     """Return the numbers of unanswered images by the parser's reason, the most frequent first."""
     counts: dict[str, int] = {}
     for i in np.flatnonzero(observer.is_unanswered):
-        reason = parsing.parse(observer.responses[i], classes=observer.classes).reason
+        reason = parsing.parse(
+            observer.responses[i], observer.options, observer.classes
+        ).reason
         counts[reason or "no answer"] = counts.get(reason or "no answer", 0) + 1
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 

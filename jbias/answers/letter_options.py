@@ -1,0 +1,85 @@
+"""The options of a question by multiple choice: a class for each letter, as a user names them.
+
+options = letter_options.parse("A=airplane,B=bear")
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from jbias import errors
+from jbias.answers import parsing, table_rows
+
+_HEADER = ["letter", "class"]
+
+
+def parse(text: str) -> dict[str, str]:
+    """Return the classes by capital letter, from the value of --options; {} for "".
+
+    text: such as "A=airplane,B=bear", or the path of a CSV file with the columns letter and class.
+    ValueError for a letter that is not one of A to Z, and for a letter or class given twice.
+    """
+    if not text:
+        return {}
+    is_file = os.path.isfile(text) or "=" not in text
+    pairs = _read(text) if is_file else _split(text)
+    options: dict[str, str] = {}
+    for where, letter, name in pairs:
+        letter, name = letter.strip().upper(), name.strip()
+        is_letter = len(letter) == 1 and "A" <= letter <= "Z"
+        errors.check(is_letter, where, "be one of A to Z", letter, name="the letter")
+        errors.check(bool(name), where, "have a class", name, name=f"letter {letter}")
+        is_new = letter not in options and name not in options.values()
+        errors.check(is_new, where, "be named once", f"{letter}={name}", name="each")
+        options[letter] = name
+    return options
+
+
+def _split(text: str) -> list[tuple[str, str, str]]:
+    """Return (start of error messages, letter, class) for each pair of "A=airplane,B=bear"."""
+    pairs = []
+    for pair in text.split(","):
+        letter, equals, name = pair.partition("=")
+        errors.check(bool(equals), "--options", "be LETTER=CLASS,... or a file", pair)
+        pairs.append(("--options", letter, name))
+    return pairs
+
+
+def _read(path: str) -> list[tuple[str, str, str]]:
+    """Return ("file:line", letter, class) for each row of a CSV file."""
+    if not os.path.isfile(path):
+        errors.refuse(
+            "--options",
+            "be A=CLASS,B=CLASS,... or a CSV file with the columns letter and class",
+            path,
+            "check the path",
+        )
+    rows = list(table_rows.read(path))
+    header = [name.strip().lower() for name in rows[0][1]] if rows else []
+    must = "be a CSV file with the columns letter and class"
+    errors.check(header == _HEADER, path, must, ", ".join(header))
+    return [(where, *cells) for where, cells in rows[1:]]
+
+
+def of_classes(
+    options: Mapping[str, str] | None, classes: Sequence[str]
+) -> dict[str, str] | None:
+    """Return options with the classes as a set spells them; None for no options.
+
+    options: result of `parse`. ValueError for a class that the set does not have.
+    """
+    if not options:
+        return None
+    names = {
+        letter: parsing.match_class(name, tuple(classes))
+        for letter, name in options.items()
+    }
+    for letter, name in options.items():
+        if not names[letter]:
+            errors.check_known("--options", name, classes, f"class of {letter}:")
+    return names
+
+
+def describe(options: Mapping[str, str]) -> str:
+    """Return options as text, such as "A = airplane, B = bear, ..., P = truck"."""
+    pairs = [f"{letter} = {name}" for letter, name in options.items()]
+    return ", ".join(pairs if len(pairs) <= 4 else [*pairs[:3], "...", pairs[-1]])
