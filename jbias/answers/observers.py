@@ -56,7 +56,7 @@ class Observer:
 
     @functools.cached_property
     def reader(self) -> str:
-        """Who read the decisions from the model's words; "" for a file without words.
+        """The reader of the decisions in the model's words; "" for a file without words.
 
         "published label" for the label in the file; "parser 1" for the parser of jbias. Words that
         are all classes or no answers need no reader.

@@ -126,8 +126,8 @@ def test_altered_names_are_a_warning(tmp_path):
     assert "1 of 10 images are not among the published cue conflicts" in lines[0]
     assert "cat99-dog99" in lines[0]
     lines.clear()
-    own = [(f"cat{i}-dog{i}", "cat") for i in range(900, 910)]
-    tables.read(write(tmp_path / "b.csv", own), say=lines.append)
+    new_images = [(f"cat{i}-dog{i}", "cat") for i in range(900, 910)]
+    tables.read(write(tmp_path / "b.csv", new_images), say=lines.append)
     assert not lines
 
 
