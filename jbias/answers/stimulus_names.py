@@ -213,13 +213,13 @@ def _labelled(
         if category:
             _check_label(row, category, row.label)
         labels.append(label)
-    known = tuple({*labels})
-    further = [
+    labelled = tuple({*labels})
+    added = [
         name
         for name in further_classes
-        if not (is_published or parsing.match_class(name, known))
+        if not (is_published or parsing.match_class(name, labelled))
     ]
-    is_16 = {name.casefold() for name in (*labels, *further)} <= {*CLASSES16}
+    is_16 = {name.casefold() for name in (*labels, *added)} <= {*CLASSES16}
     if is_published and not is_16:
         row, label = next(
             (row, label)
@@ -229,7 +229,7 @@ def _labelled(
         errors.check_known(row.where, label, CLASSES16, f"class of {dataset}:")
     if is_16:
         labels = [label.casefold() for label in labels]
-    classes = CLASSES16 if is_16 else tuple(sorted({*labels, *further}))
+    classes = CLASSES16 if is_16 else tuple(sorted({*labels, *added}))
     ids = {name: number for number, name in enumerate(classes)}
     has_conditions = len({row.condition for row in rows}) > 1
     images = [

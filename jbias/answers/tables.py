@@ -279,8 +279,12 @@ def _altered(stimuli: stimulus_names.Stimuli) -> tuple[str, ...]:
     """Return the images that are no published cue conflicts, if at least half of the rows are."""
     if stimuli.dataset != stimulus_names.CUE_CONFLICT:
         return ()
-    others = {*stimuli.images} - {*data_tables.cue_conflicts()}
-    return tuple(sorted(others)) if 2 * len(others) <= len(stimuli.images) else ()
+    unpublished = {*stimuli.images} - {*data_tables.cue_conflicts()}
+    return (
+        tuple(sorted(unpublished))
+        if 2 * len(unpublished) <= len(stimuli.images)
+        else ()
+    )
 
 
 def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
