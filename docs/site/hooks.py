@@ -10,7 +10,8 @@ import re
 from mkdocs.structure import files as mkdocs_files
 
 ROOT = pathlib.Path(__file__).parents[2]
-LINK = re.compile(r"(?<!`)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+# A text in backquotes may be a link's, "[`name`](page.md)"; other backquotes begin code.
+LINK = re.compile(r"(?:(?<=\[)`[^`]+`|(?<!`))\]\(([^)\s#]+)(#[^)\s]*)?\)")
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 SHIM = "site/iframe-worker.js"
 KINDS = {".py": "python", ".mjs": "javascript", ".sh": "bash", ".yml": "yaml"}
@@ -91,7 +92,8 @@ def on_page_markdown(markdown, page, config, files):
         found = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         if not (ROOT / found).exists():
             return match[0]
-        return f"]({posixpath.relpath(place(found), here or '.')}{anchor})"
+        address = posixpath.relpath(place(found), here or ".")
+        return f"{match[0].rpartition('](')[0]}]({address}{anchor})"
 
     return LINK.sub(moved, markdown)
 
