@@ -2,6 +2,7 @@
 
 observers.py   Observer: the decisions of one model or person on one set; Panel: of several
 columns.py     the columns of a table, recognised by their names
+same_images.py  the same images under several names, and sessions of one observer
 table_rows.py  the rows of CSV and Parquet files as texts
 stimulus_names.py
                the set that images are of, and their correct classes, from their names

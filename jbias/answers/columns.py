@@ -133,6 +133,22 @@ def recognise(where: str, header: Sequence[str], columns: Mapping[str, str]) -> 
     return roles
 
 
+def may_have_decisions(header: Sequence[str], columns: Mapping[str, str]) -> bool:
+    """Return False if a table has no column for images, or none for decisions or words.
+
+    header, columns: see `recognise`. True also for a table with another delimiter than commas, and
+    for one with two columns of one name, which `recognise` refuses.
+    """
+    has_role = {
+        role: columns.get(KEYS[role]) in header
+        or not {*map(plain, header)}.isdisjoint(map(plain, NAMES[role]))
+        for role in ("image", "decision", "raw")
+    }
+    has_answers = has_role["decision"] or has_role["raw"]
+    is_malformed = bool(find_other_delimiter(header)) or len({*header}) < len(header)
+    return is_malformed or (has_role["image"] and has_answers)
+
+
 def find_other_delimiter(header: Sequence[str]) -> str:
     """Return the name of the delimiter in the only cell of a header; "" if commas may be right."""
     if len(header) != 1:

@@ -231,11 +231,10 @@ def _labelled(
         labels = [label.casefold() for label in labels]
     classes = CLASSES16 if is_16 else tuple(sorted({*labels, *added}))
     ids = {name: number for number, name in enumerate(classes)}
-    has_conditions = len({row.condition for row in rows}) > 1
     images = [
         human_answers.image_id(row.image)
         if is_published
-        else f"{row.condition}/{name}" * has_conditions or name
+        else f"{row.condition.strip()}/{name}".removeprefix("/")
         for row, name in ((row, plain_path(row.image)) for row in rows)
     ]
     return Stimuli(

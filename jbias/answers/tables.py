@@ -24,6 +24,7 @@ from jbias.answers import (
     observers,
     parsing,
     reading_notes,
+    same_images,
     stimulus_names,
     table_rows,
 )
@@ -34,7 +35,6 @@ PARSE = ("published", "raw")
 TASKS = ("vqa", "captioning")  # Folders that are tasks.
 SUFFIXES = (".csv", ".parquet")
 _TIMESTAMP = re.compile(r"^(?:\d{8}_\d{6}|\d{4}x{4}_y{6})_")
-_SESSION = re.compile(r"_session[_-]\d+$")
 _PROMPT = re.compile(r"_(None|CLS|a_photo_of_a_CLS\.)$")
 
 
@@ -81,6 +81,43 @@ def _describe_lacking(path: str) -> str:
     return f"other files, {other_files[0]!r}{more}; save them as CSV or Parquet files"
 
 
+def decision_files(
+    path: str, *, columns: Mapping[str, str], say: console.Say
+) -> list[str]:
+    """Return the files of `find_files` that may have decisions.
+
+    Of a folder or glob, files without a column of images or of answers, such as tables of scores,
+    are left out.
+    columns: result of `columns.parse`. say: called with a line for each file that is left out.
+    All files are returned if none has such a column.
+    """
+    paths = find_files(path)
+    if paths == [path]:
+        return paths
+    headers = {file: _header(file) for file in paths}
+    chosen = [
+        file
+        for file, header in headers.items()
+        if header is None or column_names.may_have_decisions(header, columns)
+    ]
+    for file in paths if chosen else ():
+        if file not in chosen:
+            shown = errors.abbreviate(", ".join(filter(None, headers[file])))
+            say(
+                f"{file} is left out: it has no columns of images and decisions, only {shown}; "
+                "if it has decisions, name yours: --columns=response=YOURS,image=YOURS"
+            )
+    return chosen or paths
+
+
+def _header(path: str) -> list[str] | None:
+    """Return the names of a table's columns; None for a table that cannot be read or is empty."""
+    try:
+        return next(table_rows.read(path), ("", None))[1]
+    except ValueError:
+        return None
+
+
 def _is_table(name: str) -> bool:
     """Return True if a file's name has the ending of a table."""
     return name.lower().endswith(SUFFIXES)
@@ -114,7 +151,7 @@ def read(
     files = {
         os.path.abspath(file): _File(file, group)
         for path in ([paths] if isinstance(paths, str) else paths)
-        for file, group in _grouped(os.fspath(path))
+        for file, group in _grouped(os.fspath(path), columns=columns or {}, say=say)
     }
     read_files: list[_Read] = []
     refusals: list[str] = []
@@ -132,8 +169,12 @@ def read(
     errors.refuse_all(refusals)
     for line in reading_notes.lines([x.reading for x in read_files], parse=parse):
         say(line)
-    named = _make_unique([x.observer for x in read_files])
-    return sorted(named, key=lambda x: (x.name, x.dataset))
+    read_observers = [x.observer for x in read_files]
+    sessions = same_images.shorten_ids(same_images.join_sessions(read_observers))
+    named = sorted(_make_unique(sessions), key=lambda x: (x.name, x.dataset))
+    for line in same_images.describe_unshared(named):
+        say(line)
+    return named
 
 
 class _File(NamedTuple):
@@ -143,9 +184,11 @@ class _File(NamedTuple):
     group: str
 
 
-def _grouped(path: str) -> Iterable[_File]:
-    """Yield the files at a path."""
-    for file in find_files(path):
+def _grouped(
+    path: str, *, columns: Mapping[str, str], say: console.Say
+) -> Iterable[_File]:
+    """Yield the files at a path; arguments: see `decision_files`."""
+    for file in decision_files(path, columns=columns, say=say):
         folder = os.path.dirname(file)
         group = os.path.relpath(folder, path) if os.path.isdir(path) else "."
         yield _File(file, "" if group == "." else group.replace(os.sep, "/"))
@@ -393,7 +436,9 @@ def observer_name(stem: str) -> str:
     """
     name = _TIMESTAMP.sub("", stem)
     dataset = stimulus_names.longest_begin(name, stimulus_names.PUBLISHED_SETS)
-    name = _SESSION.sub("", name.removeprefix(f"{dataset}_") if dataset else name)
+    name = same_images.SESSION.sub(
+        "", name.removeprefix(f"{dataset}_") if dataset else name
+    )
     return name or stem
 
 

@@ -188,7 +188,7 @@ def load(
 ) -> Iterator[DecidedNetwork]:
     """Yield the networks whose decisions are in the tables of a path.
 
-    path: see `answers.tables.find_files`. columns: result of `answers.columns.parse`. say: called with lines on images
+    path: see `answers.tables.decision_files`. columns: result of `answers.columns.parse`. say: called with lines on images
     without a row or without an answer. ValueError, beginning with the file and the line number,
     for a row that is not a decision about a stimulus of the suite, and for a second decision
     about a stimulus. ValueError if no row is about a set that is measured, and if a network's
@@ -198,7 +198,7 @@ def load(
     images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
     by_network: dict[str, dict[StimulusKey, Responses]] = {}
     first_row: dict[tuple, str] = {}
-    for file in tables.find_files(path):
+    for file in tables.decision_files(path, columns=columns, say=say):
         for row in _located_rows(file, columns, suite, images):
             row_key = row.network, row.dataset, row.condition, row.number
             if row_key in first_row:

@@ -145,3 +145,23 @@ def test_another_delimiter_is_named(header, delimiter):
 def test_a_role_is_named_in_words():
     with pytest.raises(ValueError, match="one column for the model's own words, got"):
         columns.recognise("a.csv:1", ["image", "response", "answer"], {})
+
+
+@cases.each(
+    ("header", "named", "expected"),
+    [
+        (["image", "pred_label"], "", True),
+        (["Image_Name", "Raw response"], "", True),
+        (["image", "tokens"], "", False),
+        (["name", "pred_label"], "", False),
+        (["image", "tokens"], "raw=tokens", True),
+        (["name", "tokens"], "image=name,response=tokens", True),
+        (["name", "tokens"], "image=name", False),
+        (["image;pred_label"], "", True),  # `recognise` names the delimiter.
+        (["image", "image"], "", True),  # `recognise` refuses these.
+    ],
+)
+def test_tables_without_images_or_answers_are_known_by_their_columns(
+    header, named, expected
+):
+    assert columns.may_have_decisions(header, columns.parse(named)) == expected

@@ -198,6 +198,97 @@ def test_names_are_unique_by_the_folder_and_factors_follow_from_the_path(tmp_pat
     assert [x.name for x in read] == sorted(factors)
 
 
+@cases.each("mark", ["_", "-"])
+def test_sessions_without_common_images_are_one_observer(tmp_path, mark):
+    """The joined observer is the one of a file with all rows; common images are refused."""
+    rows = [("subject-01", name, "dog") for name in IMAGES]
+    header = ("subj", "imagename", "object_response")
+    first = tmp_path / f"in/cue-conflict_subject-01_session{mark}1.csv"
+    second = tmp_path / f"in/cue-conflict_subject-01_session{mark}2.csv"
+    write(first, [rows[3], rows[1]], header)
+    write(second, [rows[2], rows[0]], header)
+    (joined,) = tables.read(str(first.parent))
+    (whole,) = tables.read(write(tmp_path / "whole.csv", rows, header))
+    assert (joined.name, joined.images) == (whole.name, whole.images)
+    assert joined.decision.tolist() == whole.decision.tolist()
+    assert joined.label.tolist() == whole.label.tolist()
+    assert joined.texture.tolist() == whole.texture.tolist()
+    assert joined.path == str(first) and len(joined.sha256) == 64
+    write(second, rows[:2], header)
+    assert "an observer must have one file on the set" in refusal(str(first.parent))
+
+
+OWN_HEADER = ("image", "label", "prediction")
+
+
+def own_rows(names):
+    """Return rows about images of a set of one's own, with classes in turn."""
+    classes = ("pot", "tea")
+    return [(name, classes[i % 2], "pot") for i, name in enumerate(names)]
+
+
+@cases.each(
+    ("first", "second", "ids"),
+    [
+        (
+            ["/home/a/img/0.png", "/home/a/img/1.png"],
+            ["img/0.png", "img/1.png"],
+            ["0.png", "1.png"],
+        ),
+        (
+            ["img/cat/0.png", "img/dog/0.png"],
+            ["cat/0.png", "dog/0.png"],
+            ["cat/0.png", "dog/0.png"],
+        ),
+        (["0.png", "1.png"], ["img\\0.png", "img\\1.png"], ["0.png", "1.png"]),
+    ],
+)
+def test_images_are_the_same_under_paths_of_which_one_ends_with_the_other(
+    tmp_path, first, second, ids
+):
+    write(tmp_path / "a.csv", own_rows(first), OWN_HEADER)
+    write(tmp_path / "b.csv", own_rows(second), OWN_HEADER)
+    lines = []
+    read = tables.read(str(tmp_path), say=lines.append)
+    assert [x.images for x in read] == [tuple(ids)] * 2 and not lines
+    assert [x.label.tolist() for x in read] == [[0, 1]] * 2
+    # An observer alone has the names in its file.
+    (alone,) = tables.read(str(tmp_path / "a.csv"))
+    assert alone.images == tuple(first)
+
+
+@cases.each(
+    ("first", "second"),
+    [
+        (["train/0.png", "train/1.png"], ["val/0.png", "val/1.png"]),
+        (["0.png", "1.png"], ["2.png", "3.png"]),
+        (["a/0.png", "b/0.png"], ["0.png", "1.png"]),
+    ],
+)
+def test_observers_without_a_common_image_are_named(tmp_path, first, second):
+    write(tmp_path / "a.csv", own_rows(first), OWN_HEADER)
+    write(tmp_path / "b.csv", own_rows(second), OWN_HEADER)
+    lines = []
+    read = tables.read(str(tmp_path), say=lines.append)
+    assert [x.images for x in read] == [tuple(first), tuple(second)]
+    (line,) = lines
+    assert line.startswith("images: a and b share no image")
+
+
+def test_ids_do_not_depend_on_the_number_of_conditions(tmp_path):
+    header = (*OWN_HEADER, "condition")
+    rows = own_rows(["0.png", "1.png"])
+    write(tmp_path / "a.csv", [(*row, "c10") for row in rows], header)
+    both = [(*row, condition) for row in rows for condition in ("c10", "c20")]
+    write(tmp_path / "b.csv", both, header)
+    write(tmp_path / "c.csv", [(*row, "c20") for row in rows], header)
+    lines = []
+    a, b, c = tables.read(str(tmp_path), say=lines.append)
+    assert a.images == ("c10/0.png", "c10/1.png")
+    assert b.images == (*a.images, *c.images)
+    assert lines[0].startswith("images: a and c share no image")
+
+
 def test_names_with_signs_of_other_languages_are_kept_as_text(tmp_path):
     name = "<script>alert(1)</script> ../\u202ex"
     path = write(
@@ -296,7 +387,6 @@ PAIR = ("image", "pred_label")
         ),
         ([("IMG_1", "dog")], PAIR, "or its correct class in a column, got 'IMG_1'"),
         ([], PAIR, "must hold decisions, got a header alone"),
-        (GOOD, ("name", "score"), "must have the column(s) object_response, imagename"),
     ],
 )
 def test_hostile_tables_are_refused(tmp_path, rows, header, message):
@@ -305,6 +395,29 @@ def test_hostile_tables_are_refused(tmp_path, rows, header, message):
     # One bad file refuses its folder, with its own path.
     write(tmp_path / "good.csv", GOOD)
     assert "mine.csv" in refusal(str(tmp_path))
+
+
+@cases.each(
+    "header", [("name", "score"), ("image", "top_tokens"), ("name", "pred_label")]
+)
+def test_a_table_without_decisions_is_left_out_of_a_folder_and_refused_alone(
+    tmp_path, header
+):
+    path = write(tmp_path / "mine.csv", GOOD, header)
+    assert "must have the column(s)" in refusal(path)
+    assert "must have the column(s)" in refusal(str(tmp_path))  # There is no other.
+    write(tmp_path / "good.csv", GOOD)
+    lines = []
+    (observer,) = tables.read(str(tmp_path), say=lines.append)
+    assert observer.name == "good"
+    (line,) = [line for line in lines if "is left out" in line]
+    assert line.startswith(f"{path} is left out") and ", ".join(header) in line
+
+
+def test_another_delimiter_in_a_folder_is_an_error(tmp_path):
+    write(tmp_path / "good.csv", GOOD)
+    (tmp_path / "mine.csv").write_text("image;pred_label\ndog9-cat1;dog\n")
+    assert "mine.csv:1: must have commas" in refusal(str(tmp_path))
 
 
 def refusal_of_bytes(path, content):
