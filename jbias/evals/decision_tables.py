@@ -39,7 +39,7 @@ from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, inference, networks, set_batches, suites
 from jbias.evals.activations import inside
-from jbias.measures import human_answers
+from jbias.measures import cue_conflict, human_answers
 from jbias.runtime import console
 from jbias.stimuli import shown
 
@@ -220,15 +220,18 @@ def load(
             "the suite that these stimuli are of"
         )
     for network, decided in by_network.items():
-        for line in describe_lacking(decided):
+        for line in describe_lacking(decided, suite.sources):
             say(f"{network}: {line}")
         yield make_network(network, path, sources=suite.sources, decided=decided)
 
 
-def describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
+def describe_lacking(
+    decided: Mapping[StimulusKey, Responses], sources: Mapping[str, base.Source]
+) -> Iterator[str]:
     """Yield messages, by set, on the numbers of images without a row and without an answer.
 
-    An image counts once per condition. There is no message if the number is 0.
+    An image counts once per condition. There is no message if the number is 0. sources: sets by
+    name, of which those with a column "texture" have cues.
     """
     for dataset in dict.fromkeys(name for name, _ in decided):
         responses = np.concatenate(
@@ -240,12 +243,23 @@ def describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
                 f"{len(responses) - num_rows:,} of the {len(responses):,} images of "
                 f"{dataset} have no decision; measured on the other {num_rows:,}"
             )
-        num_unanswered = int((responses == observers.NO_ANSWER).sum())
-        if num_unanswered:
+        is_unanswered = responses == observers.NO_ANSWER
+        if is_unanswered.any():
+            of_conflicts, consequence = "", "they count as wrong"
+            columns = sources[dataset].columns
+            if "texture" in columns:
+                consequence += ", and for neither cue"
+            if "texture" in columns and len(columns["texture"]) == len(responses):
+                is_conflict = cue_conflict.find_conflicts(
+                    np.asarray(columns["label"]), np.asarray(columns["texture"])
+                ) & (responses != observers.NO_ROW)
+                of_conflicts = (
+                    f" ({(is_unanswered & is_conflict).sum():,} of the {is_conflict.sum():,} "
+                    "whose cues conflict)"
+                )
             yield (
-                f"{num_unanswered:,} of the {num_rows:,} decisions on {dataset} are no "
-                f"answer, such as {human_answers.NONE!r}: they count as wrong, and for "
-                "neither cue"
+                f"{is_unanswered.sum():,} of the {num_rows:,} decisions on {dataset} are no "
+                f"answer, such as {human_answers.NONE!r}{of_conflicts}: {consequence}"
             )
 
 

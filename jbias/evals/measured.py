@@ -20,7 +20,8 @@ class Estimate(float):
     over; None if unknown. dataset: the name of the set. unit: the name of the units, such as
     "images", or, for shape bias, "decisions for either cue". unanswered: the number of images
     without an answer and the number of images, for a table of decisions that has such images;
-    None otherwise.
+    None otherwise. reader: for decisions read from a model's words, "published label" or "parser"
+    with its version; "" otherwise.
     """
 
     lower: float | None
@@ -29,6 +30,7 @@ class Estimate(float):
     dataset: str
     unit: str
     unanswered: tuple[int, int] | None
+    reader: str
 
     def __new__(
         cls,
@@ -40,12 +42,13 @@ class Estimate(float):
         dataset: str = "",
         unit: str = "",
         unanswered: tuple[int, int] | None = None,
+        reader: str = "",
     ) -> Self:
         """Return the float `value` with the other arguments as attributes."""
         number = super().__new__(cls, value)
         number.lower, number.upper = lower, upper
         number.n, number.dataset, number.unit = n, dataset, unit
-        number.unanswered = unanswered
+        number.unanswered, number.reader = unanswered, reader
         return number
 
     @property
@@ -53,7 +56,7 @@ class Estimate(float):
         """Return the interval and n as text, such as "95 %: 0.201 to 0.305, n = 240 images".
 
         The interval and n are left out if they are unknown. Unanswered images, if any, are added
-        as "; 126 of 1,200 unanswered".
+        as "; 126 of 1,200 unanswered", and the reader of a model's words as "; read by parser 1".
         """
         words = []
         if self.lower is not None and self.upper is not None:
@@ -64,6 +67,8 @@ class Estimate(float):
         if self.unanswered is not None:
             count, num_images = self.unanswered
             text += f"; {count:,} of {num_images:,} unanswered"
+        if self.reader:
+            text += f"; read by {self.reader}"
         return text
 
     @property
@@ -139,7 +144,8 @@ class Measured:
     each measure that failed or was skipped. first: names of sets, in the order in which
     attributes prefer them. class_counts: the number of decision classes by (measure, set).
     constant_classes: by (measure, set), the name of the class that all unchanged images are
-    decided as; without an entry if there are several classes.
+    decided as; without an entry if there are several classes. readers: the reader of a model's
+    words by set, see `Estimate`.
 
     The headlines, such as `shape_bias` and `accuracy`, are attributes, each an Estimate;
     AttributeError for a headline that was not measured.
@@ -155,6 +161,7 @@ class Measured:
     constant_classes: Mapping[tuple[str, str], str] = dataclasses.field(
         default_factory=dict
     )
+    readers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def shape_bias(self) -> Estimate:
@@ -245,7 +252,13 @@ class Measured:
             if key == "accuracy":  # On cue conflicts it is that by shape.
                 rows = rows[~rows["dataset"].isin(_CONFLICTS)]
             estimates = [
-                _estimate(self.numbers, row, headline.unit) for row in rows.itertuples()
+                _estimate(
+                    self.numbers,
+                    row,
+                    headline.unit,
+                    reader=self.readers.get(str(row.dataset), ""),
+                )
+                for row in rows.itertuples()
             ]
             estimates.sort(key=lambda x: (rank.get(x.dataset, len(rank)), x.dataset))
             for estimate in estimates:
@@ -360,7 +373,15 @@ def read(
         tuple(first),
         class_counts,
         constant_classes,
+        _readers(folder),
     )
+
+
+def _readers(folder: pathlib.Path) -> dict[str, str]:
+    """Return the reader of a model's words by set, from the config.json of a table's results."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {table["set"]: table.get("reader", "") for table in config.get("tables", ())}
 
 
 class MeasuredNetworks(tuple):
@@ -378,14 +399,14 @@ def _variants(headline: Headline) -> tuple[str, ...]:
     return (f"{headline.metric}_without_frost",) if is_corruptions else ()
 
 
-def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
+def _estimate(numbers: pd.DataFrame, row: Any, unit: str, *, reader: str) -> Estimate:
     """Return the number of a record with its interval; `lower` and `upper` are None without one.
 
     The interval is Wilson's for a share of at least one unit, else the records <metric>_lower and
     <metric>_upper of the same data set and condition, if both have a value. Measures of `_POOLED`
     have no interval, because they count several decisions about one image. A value of None becomes
     NaN.
-    numbers: all records. row: a row of `numbers`, from itertuples. unit: see `Headline`.
+    numbers: all records. row: a row of `numbers`, from itertuples. unit: see `Headline`. reader: see `Estimate`.
     """
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)
@@ -411,6 +432,7 @@ def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
         dataset=str(row.dataset),
         unit=unit,
         unanswered=_unanswered(numbers, row),
+        reader=reader,
     )
 
 

@@ -246,6 +246,13 @@ class NetworkEvaluation:
                 **{key: config.get(key) for key in _IDENTIFYING},
             }
             differing = jc.diff({key: stored.get(key) for key in expected}, expected)
+            if differing and self.network.fields["model"] == "decisions":
+                raise ValueError(
+                    f"{self.folder}: holds measures of other decisions under this name; the file "
+                    f"{self.network.about.get('path', '')} has changed since, or another file has "
+                    "this name: name another --out, or remove this folder (then != now: "
+                    f"{messages.join_differences(differing)})"
+                )
             if differing:
                 raise ValueError(
                     f"{self.folder}: holds measures of another network (then != now): "
@@ -499,7 +506,9 @@ class NetworkEvaluation:
                     findings.decisions if suite.run["decisions"] else None,
                     details,
                 )
-                duration = "decided before" if is_known else f"{seconds:.1f} s"
+                duration = f"{seconds:.1f} s"
+                if is_known:
+                    duration = "shared with an earlier measure"
                 self._say_numbers(job, findings.numbers, duration)
 
     def _details(

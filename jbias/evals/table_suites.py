@@ -100,7 +100,7 @@ def load(
         except ValueError as error:
             refuse(_shown(name), f"{_shown(name)}: {error}")
             continue
-        for line in decision_tables.describe_lacking(network.decided):
+        for line in decision_tables.describe_lacking(network.decided, open_sets):
             say(f"{folder}: {line}")
         loaded.append(Table(network, shared[key]))
     return loaded
@@ -271,6 +271,7 @@ def _network(
                 "path": observer.path,
                 "sha256": observer.sha256,
                 "parser": observer.parser,
+                "reader": observer.reader,
             }
             for observer in members
         ],

@@ -16,7 +16,7 @@ MODEL is one of
                           file of yours (docs/measure-a-model.md); FILE.py is short for
                           FILE.py:predict
     FILE.csv              decisions of a model that ran elsewhere (docs/own-decisions.md);
-                          FILE.parquet works, too
+                          FILE.parquet, a folder of these and a glob in quotes work, too
 
 Give at least one folder of images, and the command runs all measures that these images allow. A
 table of decisions needs none if the images' names say their classes, as airplane1-bicycle2, or if

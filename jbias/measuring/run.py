@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import shlex
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -199,6 +200,15 @@ def command(request: Request) -> int:
         out = request.out
         report = f"jbias report measured --measured='{out}/*' --out=report-measured"
         call.say(f"a page of all that is in {out}: {report}")
+        if models.is_table(request.model):
+            page = (
+                f"jbias report decisions --decisions={shlex.quote(str(request.model))}"
+            )
+            call.say(
+                f"a page that compares these decisions image by image: {page} "
+                "--out=report-decisions (intervals above are Wilson's, on that page from a "
+                "bootstrap over images)"
+            )
     return call.code
 
 

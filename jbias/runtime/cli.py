@@ -208,6 +208,8 @@ def parse(
             if may_be_path
             else ""
         )
+        if unknown[0] != "-" and " MODEL " in parser.format_usage():
+            hint = "; give one MODEL: a folder of files, or a glob in quotes"
         parser.error(f"unknown argument {unknown!r}{hint}")
     for change in changes:
         if "=" not in change:

@@ -19,6 +19,7 @@ from jbias.data import tables as data_tables
 from jbias.evals import measured as results_of_model
 from jbias.evals import table_suites
 from jbias.measuring import cli
+from jbias.report import decisions as decisions_page
 from jbias.report import measured as measured_page
 from tests import cases
 from tests.answers import published
@@ -329,3 +330,80 @@ def test_a_part_of_images_in_memory_keeps_their_names():
     )
     part = sources.take(source, np.array([2, 0]), digest="d")
     assert part.files == ("r", "p") and len(part) == 2
+
+
+def test_options_and_reader_reach_the_commands(tmp_path, capfd):
+    """Reversed letters are right with --options; the reader is in each row, the order is said."""
+    shape, _ = cues()
+    letter = dict(zip(CLASSES[::-1], "ABCDEFGHIJKLMNOP", strict=True))
+    path = tmp_path / "model.csv"
+    words = [letter[name] for name in shape]
+    pd.DataFrame({"image": CONFLICTS, "answer": words}).to_csv(path, index=False)
+    options = ",".join(f"{x}={name}" for name, x in letter.items())
+    for main, flags in (
+        (cli.main, [str(path)]),
+        (evaluate.main, [f"--decisions={path}"]),
+        (decisions_page.main, [f"--decisions={path}"]),
+    ):
+        out = tmp_path / main.__module__
+        assert main([*flags, f"--options={options}", f"--out={out}"]) == 0
+        printed = "".join(capfd.readouterr())
+        assert "1,280 answers are letters without a class, read as A = truck" in printed
+    row = results_of_model.read(tmp_path / cli.__name__ / "model").shape_bias
+    assert (float(row), row.reader) == (1, "parser 1")
+    assert row.details.endswith("; read by parser 1")
+    by_python = jbias.measure(str(path), letters=options, out=tmp_path / "python")
+    assert by_python.accuracy_shape == 1
+    assert cli.main([str(path), f"--options={options}", "--data=shapes"]) == 2
+    assert (
+        "--options: is for a table of decisions without folders"
+        in capfd.readouterr().err
+    )
+
+
+def test_a_changed_file_and_a_second_file_have_advice(tmp_path, capfd):
+    path = write_conflicts(tmp_path / "model.csv", ["cat", "dog"])
+    out = f"--out={tmp_path}/out"
+    assert cli.main([str(path), out]) == 0
+    assert "jbias report decisions --decisions=" in capfd.readouterr().err
+    write_conflicts(path, ["cat", "cat"])
+    assert cli.main([str(path), out]) == 2
+    error = capfd.readouterr().err
+    assert "model.csv has changed since" in error and "--name" not in error
+    with pytest.raises(SystemExit):
+        cli.main([str(path), "other.csv", out])
+    assert "a folder of files, or a glob in quotes" in capfd.readouterr().err
+
+
+def test_each_bad_file_has_a_line_and_nothing_is_measured(tmp_path, capfd):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    write_conflicts(folder / "good.csv", ["cat"])
+    write_conflicts(folder / "a.csv", ["giraffe"])
+    (folder / "b.csv").write_text("")
+    for main in (evaluate.main, decisions_page.main):
+        out = tmp_path / main.__module__
+        assert main([f"--decisions={folder}", f"--out={out}"]) == 2
+        first, second = capfd.readouterr().err.splitlines()[-2:]
+        assert "a.csv:2: pred_label must be" in first and "b.csv: must hold" in second
+        assert not out.exists()
+
+
+def test_no_answer_is_for_neither_cue_only_where_there_are_cues(tmp_path, capfd):
+    table = {
+        "image": ["1.jpg", "2.jpg"],
+        "pred_label": ["a", "na"],
+        "label": ["a", "b"],
+    }
+    path = tmp_path / "own.csv"
+    pd.DataFrame(table).to_csv(path, index=False)
+    assert cli.main([str(path), f"--out={tmp_path}/out"]) == 0
+    error = capfd.readouterr().err
+    assert "no answer, such as 'na': they count as wrong\n" in error
+    path = write_conflicts(tmp_path / "model.csv", ["na"] * 1280)
+    assert cli.main([str(path), f"--out={tmp_path}/out"]) == 0
+    error = capfd.readouterr().err
+    assert (
+        "(1,200 of the 1,200 whose cues conflict): they count as wrong, and for"
+        in error
+    )
