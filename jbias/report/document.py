@@ -89,7 +89,25 @@ class Figure:
         return self.name.replace("_", " ").capitalize()
 
 
-Block = Text | Links | Folded | tables.Table | Figure
+@dataclasses.dataclass(frozen=True)
+class PairMenus:
+    """Two menus of names that show the sentence of the chosen pair.
+
+    Without scripts, the page has the sentences in a list that is hidden until a click on its title.
+    """
+
+    title: str  # Of the list.
+    question: str  # In front of the menus.
+    names: Sequence[str]
+    sentences: Sequence[
+        str
+    ]  # Of each pair of names, in the order of itertools.combinations.
+
+    def __post_init__(self):
+        assert len(self.sentences) == math.comb(len(self.names), 2), self.title
+
+
+Block = Text | Links | Folded | PairMenus | tables.Table | Figure
 Blocks = Iterable[Block | None]  # Of a section; None is left out.
 
 
@@ -479,7 +497,7 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for kind in (Text, Links, Folded, Figure, tables.Table):
+    for kind in (Text, Links, Folded, PairMenus, Figure, tables.Table):
         is_kind = lambda block, kind=kind: isinstance(block, kind)
         environment.tests[kind.__name__.lower()] = is_kind
     environment.filters["inline"] = plots.inline

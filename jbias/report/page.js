@@ -52,6 +52,24 @@ for (const box of boxes) box.addEventListener("scroll", () => mark(box), { passi
 const watch = new ResizeObserver((changes) => changes.forEach((each) => mark(each.target)));
 for (const box of boxes) watch.observe(box);
 
+// Shows the sentence of the pair that two menus choose; without this all are in a folded list.
+for (const box of document.querySelectorAll(".pairs")) {
+  const [first, second] = box.querySelectorAll("select");
+  const sentences = box.querySelectorAll("li"), size = first.options.length;
+  const show = () => {
+    const i = Math.min(first.selectedIndex, second.selectedIndex);
+    const j = Math.max(first.selectedIndex, second.selectedIndex);
+    const place = i * size - (i * (i + 1)) / 2 + j - i - 1;
+    box.querySelector("output").textContent =
+      i === j ? "Choose two different names." : sentences[place].textContent;
+  };
+  for (const menu of [first, second]) menu.addEventListener("change", show);
+  first.selectedIndex = 0;
+  second.selectedIndex = 1;
+  box.querySelector(".menus").hidden = false;
+  show();
+}
+
 // Browsers open a folded section for a link into it; older ones do not.
 const unfold = () => {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));

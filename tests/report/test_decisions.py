@@ -1,6 +1,7 @@
 """`jbias report decisions`: numbers, figures and files of the page; errors in one line."""
 
 import csv
+import html
 import itertools
 import json
 import re
@@ -148,10 +149,9 @@ def test_numbers_of_the_page_are_those_of_the_files(folder, page):
         assert row["shape_bias_n"] == either
         assert row["accuracy"] == expected["right"] / expected["rows"]
         assert row["shape_bias_lower"] <= row["shape_bias"] <= row["shape_bias_upper"]
-        word = "unanswered" if row["group"] == "people" else "unparsed"
         assert row["sentence"] == (
             f"shape bias {row['shape_bias']:.3f} of {either:,} decisions; "
-            f"{expected['unanswered']:,} of {expected['conflicts']:,} {word}"
+            f"{expected['unanswered']:,} of {expected['conflicts']:,} unanswered"
         )
     values = [row["shape_bias"] for row in rows]
     assert values == sorted(values, reverse=True)
@@ -195,6 +195,114 @@ def test_the_headline_counts_the_pairs_of_the_table(page):
     assert f"and {holm} after Holm" in results["headline"]
 
 
+def test_the_headline_has_the_mean_and_range_of_each_group(page):
+    """Before the numbers of pairs; a group with two tasks is shown by task."""
+    results = page[1]
+    rows = pd.DataFrame(results["sets"]["cue-conflict"]["observers"])
+    rows["group"] += (" (" + rows["task"] + ")").fillna("")
+    groups = rows.groupby("group")["shape_bias"]
+    expected = groups.agg(["mean", "min", "max", "size"]).sort_values("mean")[::-1]
+    assert [*expected.index] == ["people", "vlm (captioning)", "vlm (vqa)", "clip"]
+    words = [
+        f"{name} {row['mean']:.2f} ({row['min']:.2f} to {row['max']:.2f}, "
+        f"{row['size']:.0f} observers)"
+        for name, row in expected.iterrows()
+    ]
+    start = f"Mean shape bias (range): {', '.join(words)}. Of 45 pairs"
+    assert results["headline"].startswith(start)
+    largest = results["sets"]["cue-conflict"]["observers"][0]
+    assert f"Largest: {largest['observer']}, {largest['sentence']}" in results["basis"]
+
+
+def test_the_signs_of_pairs_are_those_of_the_scores(page):
+    """Rows follow the page; `larger` names the observer with the larger score, by each p-value."""
+    out, results = page
+    observed = results["sets"]["cue-conflict"]["observers"]
+    names = [row["observer"] for row in observed]
+    pairs = pd.read_csv(out / "tables/pairs.csv", keep_default_na=False)
+    for score, key in (("shape bias", "shape_bias"), ("accuracy", "accuracy")):
+        values = {row["observer"]: row[key] for row in observed}
+        frame = pairs[pairs["score"] == score]
+        order = [*zip(frame["first"], frame["second"], strict=True)]
+        assert order == [*itertools.combinations(names, 2)]
+        for row in frame.itertuples():
+            difference = values[row.first] - values[row.second]
+            assert row.first_minus_second == pytest.approx(difference, abs=1e-12)
+            assert row.lower <= row.first_minus_second <= row.upper
+            larger = row.first if difference > 0 else row.second
+            assert row.larger == (larger if row.pvalue <= 0.05 else "")
+            assert row.larger_after_holm == (larger if row.adjusted <= 0.05 else "")
+    assert {"", *names} > {*pairs["larger"]}
+
+
+def test_the_page_says_for_each_pair_which_is_larger(page):
+    """Two menus with the observers in order, and a sentence per row of the table of pairs."""
+    out, results = page
+    text = html.unescape((out / "index.html").read_text())
+    rows = results["sets"]["cue-conflict"]["observers"]
+    names = [row["observer"] for row in rows]
+    menus = re.findall(r"<select[^>]*>(.*?)</select>", text)
+    assert [re.findall("<option>(.*?)</option>", menu) for menu in menus] == [names] * 2
+    (block,) = re.findall(r'<div class="pairs">(.*?)</details>', text, re.DOTALL)
+    sentences = re.findall("<li>(.*?)</li>", block)
+    pairs = pd.read_csv(out / "tables/pairs.csv", keep_default_na=False)
+    pairs = pairs[pairs["score"] == "shape bias"]
+    assert len(sentences) == len(pairs)
+    for sentence, row in zip(sentences, pairs.itertuples(), strict=True):
+        smaller = row.second if row.larger == row.first else row.first
+        start = f"{row.larger} has more shape bias than {smaller}"
+        expected = start if row.larger else "No difference in shape bias is shown."
+        assert sentence.startswith(expected)
+        doubt = ", but not after adjustment for all pairs"
+        assert (doubt in sentence) == bool(row.larger and not row.larger_after_holm)
+        sign = "+" if row.first_minus_second > 0 else ""
+        difference = f"{sign}{row.first_minus_second:.3f} [".replace("-", "−")
+        assert f"{row.first} less {row.second}: {difference}" in sentence
+
+
+def test_factors_have_a_verdict_and_their_levels_are_explained(folder, page):
+    """Medians of differences between levels and between models decide the words."""
+    text = html.unescape((page[0] / "index.html").read_text())
+    factors = page[1]["sets"]["cue-conflict"]["factors"]
+    rows = page[1]["sets"]["cue-conflict"]["observers"]
+    bias = {row["observer"]: row["shape_bias"] for row in rows}
+    levels = [abs(bias[f"{x}_CLS"] - bias[f"{x}_None"]) for x in ("net", "other")]
+    models = [abs(bias[f"net_{x}"] - bias[f"other_{x}"]) for x in ("CLS", "None")]
+    sizes = factors["prompt"]["sizes"]
+    assert sizes["levels"] == pytest.approx(np.median(levels), abs=1e-12)
+    assert sizes["models"] == pytest.approx(np.median(models), abs=1e-12)
+    ratio = sizes["levels"] / sizes["models"]
+    word = "less" if ratio < 0.5 else "more" if ratio > 2 else "about as much"
+    assert f"the prompt matters {word}" in text
+    assert "None: the file's name has no template" in text
+    assert "vqa: a question with options" in text
+
+
+def test_a_small_share_of_variance_is_set_beside_the_mean_difference(tmp_path):
+    """Levels that differ a little for all models, and models that differ much."""
+    for name, shape in (("a", 0.1), ("b", 0.5), ("c", 0.8)):
+        decided = random_decisions(IMAGES, 0, shape=shape, texture=0.9 - shape)
+        write(tmp_path / f"{name}_None.csv", IMAGES, decided)
+        textures = [i for i, x in enumerate(IMAGES) if decided[i] == cues(x)[1]]
+        for i in textures[:6]:
+            decided[i] = cues(IMAGES[i])[0]
+        write(tmp_path / f"{name}_CLS.csv", IMAGES, decided)
+    panel = observers.panels(tables.read(str(tmp_path)))["cue-conflict"]
+    ranked = standing.Standing(panel)
+    crossed = factor_section.find_crossed(ranked, "prompt")
+    (mean,) = factor_section.mean_differences(ranked, crossed).itertuples()
+    components = factor_section.variance_components(ranked, crossed)
+    assert mean.lower > 0 and components["share"][1] < 0.05
+    (table,) = (
+        x
+        for x in factor_section.factor_section(ranked)
+        if getattr(x, "name", "") == "prompt_variance"
+    )
+    words = f"does not contradict the mean difference of +{mean.difference:.3f}"
+    assert words in table.caption
+    assert f"{mean.difference**2 / 2:.5f}, is the variance" in table.caption
+
+
 def test_a_further_observer_changes_no_unadjusted_row_of_a_pair(folder, tmp_path):
     """To the bit, also if the further observer has other images."""
     files = sorted(folder.rglob("alpha.csv"))
@@ -205,7 +313,7 @@ def test_a_further_observer_changes_no_unadjusted_row_of_a_pair(folder, tmp_path
         frame = standing.Standing(panel).pair_frame("shape_bias")
         is_pair = frame["first"].str.startswith("alpha")
         is_pair &= frame["second"].str.startswith("alpha")
-        row = frame[is_pair].drop(columns="adjusted")
+        row = frame[is_pair].drop(columns=["adjusted", "larger_after_holm"])
         assert len(row) == 1
         frames.append(row.reset_index(drop=True))
     pd.testing.assert_frame_equal(frames[0], frames[1], check_exact=True)
@@ -324,7 +432,7 @@ def test_a_single_file_has_a_headline_and_no_pairs(tmp_path, capsys):
     assert decisions.main(["--decisions", str(path), f"--out={out}"]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     assert re.match(
-        r"net: shape bias 0\.\d{3} of \d+ decisions; \d+ of \d+ unparsed", line
+        r"net: shape bias 0\.\d{3} of \d+ decisions; \d+ of \d+ unanswered", line
     )
     assert "ranks" not in re.findall(
         r'<section id="(\w+)"', (out / "index.html").read_text()
@@ -358,7 +466,7 @@ def test_a_set_without_textures_has_accuracy_only(tmp_path, capsys):
     for row in sets[plain]["observers"]:
         assert "shape_bias" not in row
         assert row["right"] + row["wrong"] + row["unanswered"] == 60
-        assert row["sentence"].endswith("of 60 images; 1 of 60 unparsed")
+        assert row["sentence"].endswith("of 60 images; 1 of 60 unanswered")
     text = (out / "index.html").read_text()
     assert f"{plain}: Standing" in text
     assert (out / f"tables/pairs_{plain}.csv").exists()
@@ -414,6 +522,31 @@ def test_raw_words_are_parsed_again_and_reasons_are_counted(tmp_path):
     assert sum(rows["raw"]["reasons"].values()) == 2
     assert rows["raw"]["reasons"]["refusal"] == 1
     assert rows["raw"]["parser"] and not rows["published"]["parser"]
+    raw, published_page = (
+        (tmp_path / parse / "index.html").read_text() for parse in ("raw", "published")
+    )
+    assert "read from raw words by the parser of jbias" in raw
+    assert "Reasons:" in raw and "2 unanswered images" in raw
+    assert not re.search("Reasons:|Parser:|raw words by", published_page)
+    frame = pd.read_csv(
+        tmp_path / "raw/tables/unanswered.csv", keep_default_na=False
+    ).set_index("image")
+    assert frame.loc[images[:2], "words"].tolist() == words[:2]
+    assert frame.loc[images[1], "reason"] == "refusal" and len(frame) == 2
+    assert not (tmp_path / "published/tables/unanswered.csv").exists()
+
+
+def test_numbers_of_unanswered_images_say_which_images_they_count(page):
+    """Over all rows, and over the conflicts, in one cell and in one table."""
+    out, results = page
+    rows = pd.DataFrame(results["sets"]["cue-conflict"]["observers"])
+    answers = pd.read_csv(out / "tables/answers.csv")
+    for key in ("unanswered", "unanswered_rows"):
+        assert answers[key].tolist() == rows[key].tolist()
+    totals = rows[["unanswered_rows", "unanswered", "conflicts"]].sum()
+    assert totals["unanswered_rows"] > totals["unanswered"]
+    cell = "{:,} of all rows; {:,} of {:,} for shape bias".format(*totals)
+    assert cell in (out / "index.html").read_text()
 
 
 def test_html_in_names_is_escaped(tmp_path):

@@ -14,31 +14,42 @@ _DIGEST_LETTERS = 12  # Of the SHA-256 on the page; the CSV file has all.
 
 _FREQUENT = "most frequent answer"
 _WORDS = ("reasons", _FREQUENT)  # Columns with words.
+_MAX_UNANSWERED = 200  # Unanswered images on the page; the CSV file has all.
+_MAX_LETTERS = 300  # Of a model's words on the page.
 
 
 def answers_section(standing: Standing) -> Blocks:
-    """Yield the table of answers, and the table of files."""
+    """Yield the table of answers, the list of unanswered images, and the table of files."""
     frame = answer_frame(standing)
     has_textures = standing.panel.texture is not None
     kinds = "shape:d texture:d neither:d" if has_textures else "right:d wrong:d"
+    is_parsed = frame["parser"].fillna("").ne("").any()
     columns = tables.columns(
-        f"observer rows:d conflicts:d {kinds} unanswered:d reasons frequent frequent_share:%",
+        f"observer rows:d conflicts:d {kinds} unanswered:d unanswered_rows:d reasons frequent "
+        "frequent_share:%",
+        unanswered_rows="unanswered, all rows",
         frequent=_FREQUENT,
         frequent_share="its share of answers, %",
     )
     if not has_textures:
-        del columns["conflicts"]
+        del columns["conflicts"], columns["unanswered_rows"]
     table = tables.from_rows(
         f"answers{standing.suffix}",
         "Answers by kind. Rows: images in the file. "
         + (
             "Conflicts: images whose cues have different classes; shape, texture, neither and "
-            "unanswered sum to this number. "
+            "unanswered sum to this number. The last column of numbers of images without an "
+            "answer, and the most frequent answer, are over all rows. "
             if has_textures
             else ""
         )
-        + "Reasons: why the parser found no answer in the raw words, over all rows; – if the "
-        "decisions are those of the file. Bold: an observer that mostly gives the same answer.",
+        + (
+            "Reasons: why the parser found no answer in the raw words, over all rows; – if the "
+            "decisions are those of the file. "
+            if is_parsed
+            else ""
+        )
+        + "Bold: an observer that mostly gives the same answer.",
         frame,
         columns,
         bold=lambda row: (
@@ -49,12 +60,19 @@ def answers_section(standing: Standing) -> Blocks:
     )
     words = (j for j, head in enumerate(table.head) if head in _WORDS)
     yield dataclasses.replace(table, word_columns=frozenset(words))
+    yield unanswered_list(standing)
     files = frame[["observer", "parser", "file", "sha256"]].copy()
     files["_file"] = [pathlib.PurePath(path).name for path in files["file"].fillna("")]
     yield tables.from_rows(
         f"files{standing.suffix}",
-        "Files of decisions. Parser: version of the parser of jbias that made the decisions from "
-        "raw words; –: decisions as published. The CSV file has complete paths and digests.",
+        "Files of decisions. "
+        + (
+            "Parser: version of the parser of jbias that made the decisions from raw words; –: "
+            "decisions as published. "
+            if is_parsed
+            else "All decisions are those of the files; none was parsed from raw words. "
+        )
+        + "The CSV file has complete paths and digests.",
         files.replace("", None),
         {
             "observer": tables.Column("observer", str),
@@ -63,6 +81,26 @@ def answers_section(standing: Standing) -> Blocks:
             "parser": tables.Column("parser", str),
         },
     )
+
+
+def unanswered_list(standing: Standing) -> document.Folded | None:
+    """Return the list of unanswered images with the observers' words; None without words."""
+    frame = standing.unanswered_frame
+    if frame.empty:
+        return None
+    lines = [
+        f"{row.observer} | {row.image} | {row.reason} | "
+        f"{' '.join(row.words.split())[:_MAX_LETTERS] or '(empty)'}"
+        for row in frame[:_MAX_UNANSWERED].itertuples()
+    ]
+    hidden = len(frame) - len(lines)
+    where = f"tables/unanswered{standing.suffix}.csv"
+    lines.append(f"{hidden:,} more are in {where}" if hidden else f"Also in {where}")
+    title = (
+        f"{tables.count(len(frame), 'unanswered image')} of observers whose words are in the "
+        "files, over all rows: observer, image, reason, words"
+    )
+    return document.Folded(title, "\n".join(lines))
 
 
 def answer_frame(standing: Standing) -> pd.DataFrame:

@@ -20,6 +20,8 @@ from jbias.report.pages.decisions import standing as standing_lib
 
 Standing = standing_lib.Standing
 
+_MAX_GROUPS = 8  # In the headline.
+
 # Sections of each set, in their order.
 SECTIONS = (
     document.SectionMaker("standing", "Standing", standing_sections.standing_section),
@@ -65,16 +67,21 @@ def report(
 
 def facts(standings: Sequence[Standing]) -> dict[str, object]:
     """Return the cells of the table at the top of the page, by label."""
-    decisions = sum(int(x.panel.has_row.sum()) for x in standings)
-    unanswered = sum(
-        int((x.panel.decision == observers.NO_ANSWER).sum()) for x in standings
+    total = sum(
+        x.counts[["rows", "unanswered_rows", "conflicts", "unanswered"]].sum()
+        for x in standings
     )
+    unanswered = f"{total['unanswered_rows']:,} of all rows"
+    if any(x.panel.texture is not None for x in standings):
+        unanswered += (
+            f"; {total['unanswered']:,} of {total['conflicts']:,} for shape bias"
+        )
     return {
         "Sets": tables.join([x.panel.dataset for x in standings]),
         "Observers": sum(len(x.names) for x in standings),
         "Images": f"{sum(len(x.panel.images) for x in standings):,}",
-        "Rows": f"{decisions:,}",
-        "Unanswered": f"{unanswered:,}",
+        "Rows": f"{total['rows']:,}",
+        "Unanswered": unanswered,
     }
 
 
@@ -100,7 +107,7 @@ def sections(standings: Sequence[Standing]) -> list[document.Section]:
 
 
 def headline(standings: Sequence[Standing]) -> tuple[str, str]:
-    """Return (smallest and largest score and the numbers of pairs by set, sentence on the data)."""
+    """Return (scores of groups and numbers of pairs by set, sentences on extremes and data)."""
     answers = [_headline_of_set(standing, len(standings) > 1) for standing in standings]
     basis = []
     for standing in standings:
@@ -112,7 +119,7 @@ def headline(standings: Sequence[Standing]) -> tuple[str, str]:
         )
         if panel.texture is not None:
             text += f", {conflicts:,} of them with a conflict of shape and texture"
-        basis.append(f"{text}.")
+        basis.append(f"{text}.{_extremes(standing)}")
     return " ".join(answers), " ".join(basis)
 
 
@@ -125,20 +132,33 @@ def _headline_of_set(standing: Standing, is_named: bool) -> str:
     if len(known) == 1:
         text = f"{standing.names[known[0]]}: {standing.sentence(known[0])}."
         return f"{prefix}{text}"
-    first, last = known[-1], known[0]
-    text = (
-        f"{standing.main_name} from {standing.main.value[first]:.3f} "
-        f"({_source(standing, first)}) to {standing.main.value[last]:.3f} "
-        f"({_source(standing, last)})."
-    )
+    groups = [_group_words(row) for row in standing.groups.itertuples()]
+    if [*standing.groups["group"]] == [standing_lib.NO_GROUP]:
+        groups = [groups[0].removeprefix(f"{standing_lib.NO_GROUP} ")]
+    text = f"mean {standing.main_name} (range): {tables.few(groups, _MAX_GROUPS)}."
     text = text if prefix else text[:1].upper() + text[1:]
     return f"{prefix}{text} {standing_sections.pair_sentence(standing)}"
 
 
-def _source(standing: Standing, i: int) -> str:
-    """Return the name of observer i with the numbers of decisions and of no answers."""
-    _, _, counts = standing.sentence(i).partition(" of ")
-    return f"{standing.names[i]}, of {counts}"
+def _group_words(row: Any) -> str:
+    """Return the mean and the range of a group as text; row: of `Standing.groups`."""
+    if row.observers == 1:
+        return f"{row.group} {row.mean:.2f} (1 observer)"
+    return (
+        f"{row.group} {row.mean:.2f} ({row.lowest:.2f} to {row.highest:.2f}, "
+        f"{row.observers} observers)"
+    )
+
+
+def _extremes(standing: Standing) -> str:
+    """Return a sentence on the largest and the smallest score; "" for fewer than two."""
+    known = [i for i in standing.order if standing.main.is_known[i]]
+    if len(known) < 2:
+        return ""
+    largest, smallest = (
+        f"{standing.names[i]}, {standing.sentence(i)}" for i in (known[0], known[-1])
+    )
+    return f" Largest: {largest}. Smallest: {smallest}."
 
 
 def warnings(standing: Standing) -> Iterator[str]:
@@ -180,8 +200,8 @@ def warnings(standing: Standing) -> Iterator[str]:
 def results(standing: Standing) -> dict[str, Any]:
     """Return the entry of a set in results.json.
 
-    Keys: score (name of the main score), observers (see `Standing.frame`, with reasons), count (see
-    `standing_sections.count_pairs`), pairs, consistency, people, among_people and factors.
+    Keys: score (name of the main score), observers (see `Standing.frame`, with reasons), groups (see
+    `Standing.groups`), count (see `standing_sections.count_pairs`), pairs, consistency, people, among_people and factors.
     """
     rows = standing.frame.to_dict("records")
     for row, i in zip(rows, standing.order, strict=True):
@@ -193,6 +213,7 @@ def results(standing: Standing) -> dict[str, Any]:
         "confidence": standing_lib.CONFIDENCE,
         "alpha": standing_lib.ALPHA,
         "observers": rows,
+        "groups": standing.groups,
         "count": standing_sections.count_pairs(standing),
         "pairs": _pairs(standing),
         "consistency": consistency_section.pair_frame(standing),
@@ -210,7 +231,12 @@ def _pairs(standing: Standing) -> pd.DataFrame:
 
 
 def frames(standing: Standing) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield (name, frame) of the tables that only files have: pairs and error consistency."""
+    """Yield (name, frame) of the tables that only files have.
+
+    These are the pairs, error consistency and, where words are known, unanswered images.
+    """
+    if len(standing.unanswered_frame):
+        yield f"unanswered{standing.suffix}", standing.unanswered_frame
     yield f"pairs{standing.suffix}", _pairs(standing)
     yield (
         f"error_consistency{standing.suffix}",

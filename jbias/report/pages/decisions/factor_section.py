@@ -18,6 +18,21 @@ Standing, Blocks = standing_lib.Standing, document.Blocks
 
 FACTORS = ("prompt", "task")
 _MEAN_DRAWS = 2_000  # Bootstrap draws of images, for mean differences over models.
+# A factor matters less than the model if the differences between its levels are under this share
+# of those between models, and more if they are over its inverse.
+_LESS = 0.5
+_SMALL_SHARE = (
+    0.05  # Of the variance; below it the page explains what the share compares.
+)
+# Levels as the names of published files spell them.
+LEVEL_WORDS = {
+    "None": "the file's name has no template (in the files of Gavrikov et al., 2025, the mean of "
+    "80 templates)",
+    "CLS": "the name of the class alone",
+    "a_photo_of_a_CLS.": "the template “a photo of a …”, with the name of the class",
+    "vqa": "a question with options (multiple choice)",
+    "captioning": "a description, in which a reader finds a class",
+}
 
 
 class Crossed(NamedTuple):
@@ -86,10 +101,76 @@ def _factor_blocks(standing: Standing, crossed: Crossed) -> Blocks:
         f"differ without adjustment (p ≤ {standing_lib.ALPHA:g}), {num_adjusted} after Holm's "
         "adjustment over these pairs."
     )
+    yield document.Text(verdict(standing, crossed))
+    yield _level_words(crossed)
     yield _level_figure(standing, crossed)
     yield _difference_table(standing, crossed.factor, differences)
     yield _mean_table(standing, crossed)
     yield _variance_table(standing, crossed)
+
+
+def sizes(standing: Standing, crossed: Crossed) -> dict[str, float]:
+    """Return median absolute differences of the main score, of pairs of levels and of models.
+
+    Keys: levels (two levels of one model) and models (two models at one level; NaN without such a
+    pair).
+    """
+    value = standing.main.value
+    levels = [
+        abs(
+            value[crossed.observers[model][level]]
+            - value[crossed.observers[model][less]]
+        )
+        for model, level, less in _level_pairs(crossed)
+    ]
+    models = [
+        abs(value[first[level]] - value[second[level]])
+        for first, second in itertools.combinations(crossed.observers.values(), 2)
+        for level in crossed.levels
+        if level in first and level in second
+    ]
+    return {
+        "levels": float(np.median(levels)),
+        "models": float(np.median(models)) if models else math.nan,
+    }
+
+
+def verdict(standing: Standing, crossed: Crossed) -> str:
+    """Return a sentence that compares a factor with the model, by the result of `sizes`."""
+    medians, factor, score = (
+        sizes(standing, crossed),
+        crossed.factor,
+        standing.main_name,
+    )
+    levels, models = medians["levels"], medians["models"]
+    if math.isnan(models):
+        return f"Two levels of {factor} of one model differ by {levels:.3f} in {score} (median)."
+    if levels < _LESS * models:
+        word = "less than"
+    elif levels > models / _LESS:
+        word = "more than"
+    else:
+        word = "about as much as"
+    return (
+        f"For {score}, the {factor} matters {word} the model here: two levels of {factor} of one "
+        f"model differ by {levels:.3f}, two models at one level by {models:.3f} (medians; “less” "
+        f"is under {_LESS:.0%} of the difference between models, “more” over {1 / _LESS:.0%}). "
+        "Pairs that do not differ significantly are not shown to be equal."
+    )
+
+
+def _level_words(crossed: Crossed) -> document.Text | None:
+    """Return an explanation of levels, as the files' names spell them; None for other levels."""
+    words = [
+        f"{level}: {LEVEL_WORDS[level]}"
+        for level in crossed.levels
+        if level in LEVEL_WORDS
+    ]
+    if not words:
+        return None
+    return document.Text(
+        f"Levels are spelled as in the names of files and folders. {'; '.join(words)}."
+    )
 
 
 def _level_figure(standing: Standing, crossed: Crossed) -> document.Figure:
@@ -160,7 +241,7 @@ def _variance_table(standing: Standing, crossed: Crossed) -> tables.Table | None
         "images. A component may be below 0 by chance. With only "
         f"{num_levels} levels the component of {factor} is very uncertain: "
         f"{tables.count(num_levels - 1, 'degree')} of freedom. Deviation: square root, in the unit "
-        f"of {standing.main_name}.",
+        f"of {standing.main_name}.{_share_words(standing, crossed, components)}",
         components,
         {
             "source": tables.Column("source", str),
@@ -169,6 +250,28 @@ def _variance_table(standing: Standing, crossed: Crossed) -> tables.Table | None
             "deviation": tables.Column("deviation", tables.digits(3)),
             "share": tables.Column("% of the total", tables.percent),
         },
+    )
+
+
+def _share_words(standing: Standing, crossed: Crossed, components: pd.DataFrame) -> str:
+    """Return why a small share and a mean difference do not contradict each other.
+
+    "" unless the share is small and the interval of a mean difference excludes 0.
+    """
+    share = components["share"].iloc[1]
+    means = mean_differences(standing, crossed)
+    means = means[(means["lower"] > 0) | (means["upper"] < 0)]
+    if not share < _SMALL_SHARE or means.empty:
+        return ""
+    largest = means.loc[means["difference"].abs().idxmax()]
+    total = components["variance"].iloc[-1]
+    show = tables.digits(3, plus=True)
+    return (
+        f" A share of {100 * share:.1f} % does not contradict the mean difference of "
+        f"{show(largest['difference'])} between {largest['level']} and {largest['less']}: its "
+        "interval says that it is not 0 on such images, the share says that it is small beside "
+        f"the differences between models. Half of its square, {largest['difference'] ** 2 / 2:.5f}, "
+        f"is the variance of these two levels; the total is {total:.5f}."
     )
 
 
@@ -321,6 +424,7 @@ def results(standing: Standing) -> dict[str, Any]:
         if crossed:
             numbers[factor] = {
                 "levels": crossed.levels,
+                "sizes": sizes(standing, crossed),
                 "models": [*crossed.observers],
                 "differences": difference_frame(standing, crossed),
                 "means": mean_differences(standing, crossed),

@@ -203,7 +203,7 @@ class Standing:
     def counts(self) -> pd.DataFrame:
         """Numbers of decisions of each observer, one row per observer.
 
-        rows: images in the observer's file; conflicts: those whose cues have different classes (all
+        rows: images in the observer's file; unanswered_rows: those without an answer; conflicts: those whose cues have different classes (all
         rows for a set without textures); shape, texture, neither, unanswered: decisions for the
         conflicts, which sum to their number (without textures: right, wrong and unanswered);
         frequent: most frequent class among the answers, "" without answers; frequent_count: number
@@ -220,7 +220,10 @@ class Standing:
             is_right = decided == panel.label[counted]
             num_rows = int((decided != observers.NO_ROW).sum())
             unanswered = int((decided == observers.NO_ANSWER).sum())
-            row = {"rows": int((decision != observers.NO_ROW).sum())}
+            row = {
+                "rows": int((decision != observers.NO_ROW).sum()),
+                "unanswered_rows": int((decision == observers.NO_ANSWER).sum()),
+            }
             row |= {"conflicts": num_rows, "unanswered": unanswered}
             if has_textures:
                 shape = int(is_right.sum())
@@ -242,7 +245,7 @@ class Standing:
 
     @functools.cached_property
     def reasons(self) -> list[dict[str, int]]:
-        """Numbers of unanswered images by reason, for each observer.
+        """Numbers of unanswered images (of all rows) by reason, for each observer.
 
         {} for an observer whose decisions are those of the file, not of the parser.
         """
@@ -285,11 +288,10 @@ class Standing:
     def sentence(self, i: int) -> str:
         """Return the main number of observer i, with the numbers of decisions and of no answers.
 
-        Example: "shape bias 0.479 of 837 decisions; 126 of 1,200 unparsed".
+        Example: "shape bias 0.479 of 837 decisions; 126 of 1,200 unanswered".
         """
         row = self.counts.iloc[i]
-        word = "unanswered" if self.kinds[i] == PEOPLE else "unparsed"
-        missing = f"{row['unanswered']:,} of {row['conflicts']:,} {word}"
+        missing = f"{row['unanswered']:,} of {row['conflicts']:,} unanswered"
         if not self.main.is_known[i]:
             return (
                 f"{self.main_name} not measured: no decision for either cue; {missing}"
@@ -299,15 +301,68 @@ class Standing:
         return f"{self.main_name} {value:.3f} of {n:,} {noun}; {missing}"
 
     def pair_frame(self, name: str) -> pd.DataFrame:
-        """Return the differences of a score for all pairs, with the names of the observers.
+        """Return the differences of a score for all pairs, in the order of the page.
 
-        name: of the score. The first columns are score, first and second.
+        name: of the score. Columns: score, first and second (names; the first has the larger main
+        score), first_minus_second, lower, upper, standard_error, pvalue, adjusted, num_images,
+        larger (name of the observer with the larger score if p is at most `ALPHA`, else ""), and
+        larger_after_holm (by the adjusted p-value).
         """
         frame = self.scores[name].pairs.copy()
-        for column in ("first", "second"):
-            frame[column] = [self.names[int(i)] for i in frame[column]]
+        place = np.argsort(self.order)
+        numbers = frame[["first", "second"]].to_numpy(int, copy=True)
+        is_reversed = place[numbers[:, 0]] > place[numbers[:, 1]]
+        numbers[is_reversed] = numbers[is_reversed, ::-1]
+        reversed_ends = 0 - frame.loc[is_reversed, ["upper", "lower"]].to_numpy()
+        frame.loc[is_reversed, ["lower", "upper"]] = reversed_ends
+        frame.loc[is_reversed, "difference"] = 0 - frame["difference"]
+        for column, ids in zip(("first", "second"), numbers.T, strict=True):
+            frame[column] = [self.names[i] for i in ids]
+        for column, pvalue in (("larger", "pvalue"), ("larger_after_holm", "adjusted")):
+            larger = np.where(frame["difference"] > 0, frame["first"], frame["second"])
+            frame[column] = np.where(frame[pvalue] <= ALPHA, larger, "")
         frame.insert(0, "score", SCORE_NAMES[name])
-        return frame
+        frame = frame.rename(columns={"difference": "first_minus_second"})
+        order = np.lexsort(place[numbers].T[::-1])
+        return frame.iloc[order].reset_index(drop=True)
+
+    @functools.cached_property
+    def groups(self) -> pd.DataFrame:
+        """The main score by group of observers, the largest mean first.
+
+        Columns: group, observers (number of those with the score), mean, lowest and highest. A
+        group whose observers have several tasks has a row per task.
+        """
+        tasks = [x.factors.get("task") or "" for x in self.panel.observers]
+        frame = pd.DataFrame(
+            {"group": self.kinds, "task": tasks, "value": self.main.value}
+        )[self.main.is_known]
+        has_tasks = frame.groupby("group")["task"].transform("nunique") > 1
+        names = frame["group"] + " (" + frame["task"].replace("", "no task") + ")"
+        frame["group"] = frame["group"].where(~has_tasks, names)
+        by_group = frame.groupby("group", sort=False)["value"]
+        summary = by_group.agg(["size", "mean", "min", "max"]).reset_index()
+        summary.columns = ["group", "observers", "mean", "lowest", "highest"]
+        return summary.sort_values(["mean", "group"], ascending=[False, True])
+
+    @functools.cached_property
+    def unanswered_frame(self) -> pd.DataFrame:
+        """The unanswered images of observers whose own words are known, in the order of the page.
+
+        Columns: observer, image, words and reason (why the parser finds no answer in the words; for
+        published decisions without an answer, the class that the parser would read).
+        """
+        rows = []
+        for observer in (self.panel.observers[i] for i in self.order):
+            if observer.responses is None:
+                continue
+            for i in np.flatnonzero(observer.is_unanswered):
+                words = observer.responses[i]
+                parsed = parsing.parse(words, classes=observer.classes)
+                reads = f"published as no answer; the parser reads {parsed.decision}"
+                reason = reads if parsed.decision else parsed.reason or "no answer"
+                rows.append((observer.name, observer.images[i], words, reason))
+        return pd.DataFrame(rows, columns=["observer", "image", "words", "reason"])
 
     @functools.cached_property
     def consistency(self) -> "ErrorConsistency":

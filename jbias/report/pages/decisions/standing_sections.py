@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ _INTERVALS = (
 )
 
 _WORDS = ("group", "task", "prompt")  # Columns with words.
+_MAX_SENTENCES = 4_000  # Pairs that the page has in words, of up to 89 observers.
 
 
 def standing_section(standing: Standing) -> Blocks:
@@ -98,7 +100,7 @@ def standing_table(standing: Standing) -> tables.Table:
     table = tables.from_rows(
         f"standing{standing.suffix}",
         f"{_SCORE_WORDS[score]} {_INTERVALS} Unanswered: images without an answer, of "
-        f"{'the conflicts' if score == 'shape_bias' else 'all images'}.",
+        f"{'the conflicts' if score == 'shape_bias' else 'all images'}.{_parser_words(standing)}",
         frame,
         columns,
         data=standing.frame,
@@ -107,6 +109,18 @@ def standing_table(standing: Standing) -> tables.Table:
     word_columns = (j for j, head in enumerate(table.head) if head in _WORDS)
     table = dataclasses.replace(table, word_columns=frozenset(word_columns))
     return _say_not_measured(table, standing.main_name, unknown)
+
+
+def _parser_words(standing: Standing) -> str:
+    """Return a sentence on decisions that the parser made from raw words; "" if there are none."""
+    parsed = [x for x in standing.panel.observers if x.parser]
+    if not parsed:
+        return ""
+    versions = tables.join(sorted({x.parser for x in parsed}))
+    return (
+        f" Decisions of {tables.count(len(parsed), 'observer')} are read from raw words by the "
+        f"parser of jbias (version {versions}); words that it cannot read are unanswered."
+    )
 
 
 def _say_not_measured(
@@ -185,8 +199,10 @@ def pair_section(standing: Standing) -> Blocks:
         f"Each pair is compared on the images that both have. The unadjusted verdict of a pair "
         "depends on these two observers alone, whoever else takes part; Holm's adjustment depends "
         f"on the number of pairs and their p-values. tables/pairs{standing.suffix}.csv has "
-        "differences, intervals and p-values of all pairs."
+        "differences, intervals and p-values of all pairs: first_minus_second is the score of the "
+        "first less that of the second, and larger names the observer with the larger score."
     )
+    yield pair_menus(standing)
     order = [i for i in standing.order if standing.main.is_known[i]]
     if len(order) <= comparison_figure.MAX_METHODS:
         cue = (
@@ -217,6 +233,43 @@ def pair_section(standing: Standing) -> Blocks:
         f"{standing_lib.ALPHA:g}. A number above a column is that of the row.",
         lambda: decision_plots.verdicts(names, verdict, words),
     )
+
+
+def pair_menus(standing: Standing) -> document.PairMenus | None:
+    """Return menus with a sentence for each pair; None for more than `_MAX_SENTENCES` pairs."""
+    frame = standing.pair_frame(standing.main.score.name)
+    if len(frame) > _MAX_SENTENCES:
+        return None
+    names = [standing.names[i] for i in standing.order if standing.main.is_known[i]]
+    return document.PairMenus(
+        title=f"The {tables.count(len(frame), 'pair')} in words",
+        question=f"Compare two observers in {standing.main_name}:",
+        names=names,
+        sentences=[_verdict_words(row) for row in frame.itertuples()],
+    )
+
+
+def _verdict_words(row: Any) -> str:
+    """Return the verdict on a pair as a sentence; row: of `Standing.pair_frame`."""
+    if math.isnan(row.pvalue):
+        return f"{row.first} and {row.second} cannot be compared."
+    show = tables.interval(tables.digits(3, plus=True))
+    difference = show(row.first_minus_second, row.lower, row.upper)
+    numbers = (
+        f"{row.first} less {row.second}: {difference} on the {row.num_images:,} images of "
+        f"both; p {_equals(row.pvalue)} ({tables.p_text(row.adjusted)} after Holm's adjustment)."
+    )
+    if not row.larger:
+        return f"No difference in {row.score} is shown. {numbers}"
+    smaller = row.second if row.larger == row.first else row.first
+    doubt = "" if row.larger_after_holm else ", but not after adjustment for all pairs"
+    return f"{row.larger} has more {row.score} than {smaller}{doubt}. {numbers}"
+
+
+def _equals(pvalue: float) -> str:
+    """Return "= 0.02" or "< 1e-9"."""
+    text = tables.p_text(pvalue)
+    return text if text[:1] in "<≤" else f"= {text}"
 
 
 def matrix(standing: Standing) -> comparison_matrix.ComparisonMatrix:
