@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from jbias.answers import letter_answers, observers, scores, submission
 from jbias.stats import consistency, rank_intervals, ratios
@@ -38,6 +38,11 @@ PAGE, NUMBERS, PAIRS = (
     "standing-table.csv",
     "standing-table-pairs.csv",
 )
+# The pair that the page explains: ids.
+EXAMPLE = (
+    "vlm/vqa/openai_vision",
+    "inet_classifier/vit_base_patch16_224.orig_in21k_ft_in1k",
+)
 DESCRIPTION = ["observer", "kind", "model", "task", "prompt", "group", "source"]
 
 
@@ -46,8 +51,10 @@ def numbers(answers: pd.DataFrame) -> pd.DataFrame:
 
     answers: rows of `stored_answers.read`. Columns: DESCRIPTION; shape_bias, its interval
     (lower, upper), shape and decisions (for either cue), conflicts and unanswered (images with a
-    conflict), accuracy and its interval, like_people, rank and its simultaneous interval. NaN: not
-    measured. Apart from the rank, no number depends on other rows, except for the people's.
+    conflict), accuracy and its interval, like_people, rank and its simultaneous interval, and
+    rank_in_task with its interval, among the rank_in_task_of models with the same task and prompt.
+    NaN: not measured; people have no rank_in_task. Apart from ranks, no number depends on other
+    rows, except for the people's.
     """
     panel = stored_answers.panel(answers)
     bias, right = scores.shape_bias(panel), scores.accuracy(panel)
@@ -67,19 +74,39 @@ def numbers(answers: pd.DataFrame) -> pd.DataFrame:
     frame["unanswered"] = np.sum(conflicts == observers.NO_ANSWER, axis=1)
     is_person = (answers["group"] == stored_answers.PEOPLE).to_numpy()
     frame["like_people"] = consistency_with_people(panel, is_person)
-    ranked = (frame["decisions"] > 0).to_numpy()
-    ranks = rank_intervals.rank_intervals(
-        bias.numerator[ranked], bias.denominator[ranked]
-    )
-    for name in ("rank", "rank_lower", "rank_upper"):
-        values = getattr(ranks, name.removeprefix("rank_"))
-        frame.loc[ranked, name] = values
-    frame[["rank", "rank_lower", "rank_upper"]] = frame[
-        ["rank", "rank_lower", "rank_upper"]
-    ].astype("Int64")
+    is_ranked = (frame["decisions"] > 0).to_numpy()
+    _add_ranks(frame, bias, is_ranked, name="rank")
+    is_model = is_ranked & ~is_person
+    questions = (frame["task"] + "\n" + frame["prompt"]).to_numpy()
+    for question in np.unique(questions[is_model]):
+        in_task = is_model & (questions == question)
+        _add_ranks(frame, bias, in_task, name="rank_in_task")
+        frame.loc[in_task, "rank_in_task_of"] = in_task.sum()
+    columns = [name for name in frame if name.startswith("rank")]
+    frame[columns] = frame[columns].astype("Int64")
     return frame.sort_values(
         ["shape_bias", "observer"], ascending=[False, True], na_position="last"
     ).reset_index(drop=True)
+
+
+def _add_ranks(
+    frame: pd.DataFrame,
+    bias: scores.Score,
+    members: Bool[np.ndarray, "k"],
+    *,
+    name: str,
+) -> None:
+    """Set the columns `name`, name_lower and name_upper of members to their ranks, in place."""
+    ends = f"{name}_lower", f"{name}_upper"
+    if members.sum() == 1:
+        frame.loc[members, [name, *ends]] = 1
+        return
+    ranks = rank_intervals.rank_intervals(
+        bias.numerator[members], bias.denominator[members]
+    )
+    frame.loc[members, name] = ranks.rank
+    frame.loc[members, ends[0]] = ranks.lower
+    frame.loc[members, ends[1]] = ranks.upper
 
 
 def consistency_with_people(
@@ -148,10 +175,13 @@ def format_pairs(frame: pd.DataFrame) -> str:
 
 NOT_MEASURED = '<span title="not measured">–</span>'
 NONE = '<span title="none">–</span>'
+UNANSWERED = "vision-language-models.md#unanswered-images"
+MANY = 0.05  # Share of unanswered images from which a row has a mark.
 HEAD = (
     "Name",
     "Shape bias",
     "Rank",
+    "Rank in task",
     "Kind",
     "Task",
     "Prompt",
@@ -174,10 +204,14 @@ def _cells(row) -> tuple[str, ...]:
         r"https://[\w./~%?=&#-]+", row.source
     ):
         name = f"[{name}]({row.source})"
+    if row.unanswered > MANY * row.conflicts:
+        words = f"{row.unanswered:,} of {row.conflicts:,} images unanswered"
+        name += f' <sup title="{words}">†</sup>'
     return (
         name,
         _interval(row.shape_bias, row.lower, row.upper, ".3f"),
         _interval(row.rank, row.rank_lower, row.rank_upper, "d"),
+        _rank_in_task(row),
         escape(row.kind),
         escape(row.task),
         escape(_shorten(row.prompt)) or NONE,
@@ -186,6 +220,15 @@ def _cells(row) -> tuple[str, ...]:
         _interval(row.accuracy, row.accuracy_lower, row.accuracy_upper, ".2f"),
         NOT_MEASURED if pd.isna(row.like_people) else f"{row.like_people:.3f}",
     )
+
+
+def _rank_in_task(row) -> str:
+    """Return "19 [18, 19] of 19", or a dash for people and for a model without a shape bias."""
+    if pd.isna(row.rank_in_task):
+        return NONE if row.kind == "person" else NOT_MEASURED
+    ends = row.rank_in_task_lower, row.rank_in_task_upper
+    rank = _interval(row.rank_in_task, *ends, "d")
+    return f"{rank} of {row.rank_in_task_of}"
 
 
 def _interval(value: float, lower: float, upper: float, form: str) -> str:
@@ -206,8 +249,11 @@ def escape(text: str) -> str:
     return re.sub(r"[\\`*_\[\]|~{}!#<>]", lambda match: f"&#{ord(match[0])};", shown)
 
 
-def text(frame: pd.DataFrame) -> str:
-    """Return the page as Markdown; frame: result of `numbers`."""
+def text(frame: pd.DataFrame, all_pairs: pd.DataFrame) -> str:
+    """Return the page as Markdown.
+
+    frame: result of `numbers`. all_pairs: result of `pairs`.
+    """
     groups = frame["group"].value_counts()
     submissions = int(groups.get(letter_answers.SUBMISSIONS, 0))
     is_model = frame["kind"] != "person"
@@ -217,11 +263,27 @@ def text(frame: pd.DataFrame) -> str:
         people=int(groups.get(stored_answers.PEOPLE, 0)),
         submissions=submissions or "no",
     )
-    gpt = frame.set_index("observer").loc["vlm/vqa/openai_vision"]
+    gpt = frame.set_index("observer").loc[EXAMPLE[0]]
+    pair = all_pairs.set_index(["first", "second"]).loc[tuple(sorted(EXAMPLE))]
+    sign = 1 if EXAMPLE[0] < EXAMPLE[1] else -1
+    low, high = sorted((sign * pair["lower"], sign * pair["upper"]))
+    difference = f"{sign * pair['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
     closing = _CLOSING.format(
         example=sentence(gpt),
         rank=_interval(gpt["rank"], gpt["rank_lower"], gpt["rank_upper"], "d"),
+        rank_in_task=_rank_in_task(gpt),
+        observers=len(frame),
+        models=frame.loc[is_model, "model"].nunique(),
+        people=int(groups.get(stored_answers.PEOPLE, 0)),
         pairs=f"{math.comb(len(frame), 2):,}",
+        first=EXAMPLE[0],
+        second=EXAMPLE[1],
+        other=frame.set_index("observer").loc[EXAMPLE[1], "model"],
+        difference=difference.replace("-", "−"),
+        pvalue=f"{pair['pvalue']:.2f}",
+        verdict="do not differ" if pair["pvalue"] > 0.05 else "differ",
+        unanswered=UNANSWERED,
+        many=f"{100 * MANY:.0f} %",
     )
     table = f'<div class="sortable" markdown>\n\n{format_table(frame)}\n\n</div>'
     sections = [prose.wrap(opening.strip()), table, prose.wrap(closing.strip())]
@@ -241,7 +303,7 @@ _OPENING = """
 
 Shape bias of people and models on the cue conflicts of [Geirhos et al., ICLR 2019](https://arxiv.org/abs/1811.12231), counted
 from published answers to single images: {observers} rows with {models} models and {people} people, and {submissions}
-submissions. Click on the head of a column to sort. [Add your model](#add-your-model), or read
+submissions. On the site of the documentation, a click on the head of a column sorts the table; on GitHub it does not. [Add your model](#add-your-model), or read
 [what these answers say about vision-language models](vision-language-models.md).
 """
 _CLOSING = """
@@ -257,7 +319,11 @@ _CLOSING = """
   nine. 0 is agreement by chance.
 - **Rank**: by shape bias. In brackets: 95 % simultaneous interval
   ([Mogstad et al. 2024](https://doi.org/10.1093/restud/rdad006)). With probability 0.95, all intervals of the column contain the
-  true ranks. GPT-4V's is {rank}. Ranks depend on all rows and change when a model is added.
+  true ranks. These are ranks among all {observers} rows: {models} models, some with several tasks or prompts, and {people} people.
+  GPT-4V's is {rank}. Ranks depend on all rows and change when a model is added.
+- **Rank in task**: the same among models with the same task and prompt, each of which has one row. GPT-4V's is {rank_in_task}.
+- **†**: more than {many} of the images are unanswered, so that [the shape bias depends on how they would have been
+  decided]({unanswered}).
 - A dash is not zero: no prompt, or not measured. Its text is shown under the mouse.
 
 Captions are decided by the label that was published with them; [another reader gives another shape
@@ -268,8 +334,12 @@ licence. The rows of Gavrikov et al., ICLR 2025, and what is derived of them, ar
 ## Do two models differ?
 
 [standing-table-pairs.csv](standing-table-pairs.csv) has the difference of all {pairs} pairs on the same images, with a 95 % interval and
-a p-value that is not adjusted. The row of a pair does not depend on other models. If you compare many pairs, adjust the
-p-values of those pairs:
+a p-value that is not adjusted. Rows are models by their ids, which are in the column `observer` of
+[standing-table.csv](standing-table.csv): folder and name of the published file. GPT-4V with multiple choice is `{first}`. Search
+the file for two ids, in a spreadsheet or by `grep`; the id that comes first in the alphabet is in the column `first`. For example, {other}
+is `{second}`: GPT-4V less this model is {difference}, p = {pvalue}, so that they {verdict} significantly.
+
+The row of a pair does not depend on other models. If you compare many pairs, adjust the p-values of those pairs:
 
 ```python
 import pandas as pd
@@ -282,7 +352,29 @@ adjusted = multiple_testing.adjust(chosen["pvalue"].to_numpy(), "holm")
 print((adjusted <= 0.05).sum(), "of", len(chosen))  # 91 of 171
 ```
 
-[standing-table.csv](standing-table.csv) has the numbers of the table. Both files, and this page, are made from
+### Columns of the files
+
+| standing-table.csv | Meaning |
+| --- | --- |
+| observer | id, unique |
+| kind, model, task, prompt, group, source | as in [the stored answers](../jbias/answers/stored/README.md) |
+| shape_bias, lower, upper | shape bias and its 95 % interval |
+| shape, decisions | decisions for the shape, and for either cue; their quotient is shape_bias |
+| accuracy, accuracy_lower, accuracy_upper | accuracy and its 95 % interval |
+| conflicts, unanswered | images whose cues conflict, and those of them without an answer |
+| like_people | mean error consistency with people |
+| rank, rank_lower, rank_upper | rank among all rows and its simultaneous interval |
+| rank_in_task, rank_in_task_lower, rank_in_task_upper, rank_in_task_of | rank among models with the same task and prompt, its simultaneous interval, and the number of these models; empty for people |
+
+| standing-table-pairs.csv | Meaning |
+| --- | --- |
+| first, second | ids; first is before second in the alphabet |
+| difference, lower, upper | shape bias of the first less that of the second, and its 95 % interval; negative: the second has more |
+| pvalue | two-sided, not adjusted |
+| images | images that both have |
+| larger | `first` or `second`: which has more shape bias; empty if p > 0.05 |
+
+An empty cell is not measured. Both files, and this page, are made from
 [the stored answers](../jbias/answers/stored/README.md) by this command:
 
 ```bash
@@ -305,11 +397,11 @@ python -m studies.standing_table --out=docs
 def write_pages(out: pathlib.Path) -> None:
     """Write the page and its CSV files to the folder `out`."""
     answers = stored_answers.read()
-    frame = numbers(answers)
+    frame, all_pairs = numbers(answers), pairs(answers)
     for name, content in (
-        (PAGE, text(frame)),
+        (PAGE, text(frame, all_pairs)),
         (NUMBERS, format_numbers(frame)),
-        (PAIRS, format_pairs(pairs(answers))),
+        (PAIRS, format_pairs(all_pairs)),
     ):
         (out / name).write_text(content, encoding="utf-8")
         print(f"written: {out / name}")

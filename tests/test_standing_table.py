@@ -98,6 +98,41 @@ def test_intervals_contain_the_values_and_ranks_are_in_order():
     assert NUMBERS["rank"].between(NUMBERS["rank_lower"], NUMBERS["rank_upper"]).all()
 
 
+def test_ranks_in_a_task_are_among_models_with_the_same_task_and_prompt():
+    """Each model has one row in such a group; people have no rank in a task."""
+    models = NUMBERS[NUMBERS["kind"] != "person"].fillna({"prompt": ""})
+    assert NUMBERS["rank_in_task"].isna().sum() == len(NUMBERS) - len(models)
+    sizes = set()
+    for _, rows in models.groupby(["task", "prompt"]):
+        assert rows["model"].is_unique and (rows["rank_in_task_of"] == len(rows)).all()
+        rank = rows["shape_bias"].rank(ascending=False, method="min")
+        assert (rows["rank_in_task"] - rank).abs().max() <= 1
+        ends = rows["rank_in_task_lower"], rows["rank_in_task_upper"]
+        assert rows["rank_in_task"].between(*ends).all()
+        assert rows["rank_in_task_upper"].max() <= len(rows)
+        sizes.add(len(rows))
+    assert {19, 23, 7} <= sizes
+
+
+def test_the_example_and_the_columns_of_the_files_are_explained():
+    page = (DOCS / standing_table.PAGE).read_text("utf-8")
+    text = " ".join(page.split())
+    gpt, vit = standing_table.EXAMPLE
+    row = PAIRS.set_index(["first", "second"]).loc[(vit, gpt)]
+    sign = "+" if row["difference"] < 0 else "−"
+    difference = f"{sign}{abs(row['difference']):.3f} ["
+    assert f"`{vit}`: GPT-4V less this model is {difference}" in text
+    verb = "differ" if row["pvalue"] <= 0.05 else "do not differ"
+    assert f"p = {row['pvalue']:.2f}, so that they {verb} significantly" in text
+    gpt_row = NUMBERS.loc[gpt]
+    rank = "{rank_in_task:.0f} [{rank_in_task_lower:.0f}, {rank_in_task_upper:.0f}]"
+    assert f"GPT-4V's is {rank.format(**gpt_row)} of" in text
+    for frame, name in ((NUMBERS.reset_index(), "numbers"), (PAIRS, "pairs")):
+        names = re.findall(r"^\| ([a-z_, ]+) \| ", page, flags=re.MULTILINE)
+        words = {x for cell in names for x in cell.split(", ")}
+        assert {*frame} <= words, name
+
+
 def test_pairs_are_rebuilt_to_the_byte():
     text = (DOCS / standing_table.PAIRS).read_text("utf-8")
     assert standing_table.format_pairs(standing_table.pairs(ANSWERS)) == text
@@ -115,7 +150,8 @@ def test_the_page_and_its_numbers_are_rebuilt_to_the_byte(tmp_path):
 
 def test_the_page_shows_the_numbers_of_the_file():
     frame = NUMBERS.reset_index().fillna({"prompt": ""})
-    table = (DOCS / standing_table.PAGE).read_text("utf-8")
+    page = (DOCS / standing_table.PAGE).read_text("utf-8")
+    table = page.partition('<div class="sortable" markdown>')[2].partition("</div>")[0]
     lines = [line for line in table.splitlines() if line.startswith("| ")][2:]
     assert len(lines) == len(frame)
     for line, row in zip(lines, frame.itertuples(), strict=True):
@@ -124,7 +160,12 @@ def test_the_page_shows_the_numbers_of_the_file():
         values = row.shape_bias, row.lower, row.upper
         np.testing.assert_allclose([*map(float, shown.groups())], values, atol=6e-4)
         assert cells[2] == f"{row.rank} [{row.rank_lower}, {row.rank_upper}]"
-        assert cells[6:8] == [f"{row.decisions:,}", f"{row.unanswered:,}"]
+        assert cells[7:9] == [f"{row.decisions:,}", f"{row.unanswered:,}"]
+        ends = f"[{row.rank_in_task_lower:.0f}, {row.rank_in_task_upper:.0f}]"
+        rank = f"{row.rank_in_task:.0f} {ends} of {row.rank_in_task_of:.0f}"
+        is_person = row.kind == "person"
+        assert cells[3] == (standing_table.NONE if is_person else rank)
+        assert ("†</sup>" in cells[0]) == (row.unanswered > 60)
 
 
 def test_an_added_model_changes_no_verdict_and_no_number_of_others():
@@ -159,7 +200,7 @@ def test_what_was_not_measured_is_a_dash_and_not_zero():
     assert silent["unanswered"] == 1200 and np.isnan(silent["like_people"])
     lines = standing_table.format_table(frame).splitlines()
     (line,) = (line for line in lines if line.startswith("| [planted]"))
-    assert line.count('title="not measured"') == 3 and line.count('title="none"') == 1
+    assert line.count('title="not measured"') == 4 and line.count('title="none"') == 1
     (line,) = (line for line in lines if line.startswith("| [texture]"))
     assert "| 0.000 [0.000," in line and "not measured" not in line
 
