@@ -226,8 +226,9 @@ def _rank_in_task(row) -> str:
     """Return "19 [18, 19] of 19", or a dash for people and for a model without a shape bias."""
     if pd.isna(row.rank_in_task):
         return NONE if row.kind == "person" else NOT_MEASURED
-    ends = row.rank_in_task_lower, row.rank_in_task_upper
-    rank = _interval(row.rank_in_task, *ends, "d")
+    rank = _interval(
+        row.rank_in_task, row.rank_in_task_lower, row.rank_in_task_upper, "d"
+    )
     return f"{rank} of {row.rank_in_task_of}"
 
 

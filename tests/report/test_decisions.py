@@ -274,7 +274,7 @@ def test_factors_have_a_verdict_and_their_levels_are_explained(folder, page):
     ratio = sizes["levels"] / sizes["models"]
     word = "less" if ratio < 0.5 else "more" if ratio > 2 else "about as much"
     assert f"the prompt matters {word}" in text
-    assert "None: the file's name has no template" in text
+    assert "none: None in the file's name, which is no template" in text
     assert "vqa: a question with options" in text
 
 
@@ -545,7 +545,10 @@ def test_numbers_of_unanswered_images_say_which_images_they_count(page):
         assert answers[key].tolist() == rows[key].tolist()
     totals = rows[["unanswered_rows", "unanswered", "conflicts"]].sum()
     assert totals["unanswered_rows"] > totals["unanswered"]
-    cell = "{:,} of all rows; {:,} of {:,} for shape bias".format(*totals)
+    cell = (
+        f"{totals['unanswered_rows']:,} of all rows; {totals['unanswered']:,} of "
+        f"{totals['conflicts']:,} for shape bias"
+    )
     assert cell in (out / "index.html").read_text()
 
 

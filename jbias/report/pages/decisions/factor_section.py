@@ -26,8 +26,8 @@ _SMALL_SHARE = (
 )
 # Levels as the names of published files spell them.
 LEVEL_WORDS = {
-    "None": "the file's name has no template (in the files of Gavrikov et al., 2025, the mean of "
-    "80 templates)",
+    "none": "None in the file's name, which is no template (in the files of Gavrikov et al., 2025, "
+    "the mean of 80 templates)",
     "CLS": "the name of the class alone",
     "a_photo_of_a_CLS.": "the template “a photo of a …”, with the name of the class",
     "vqa": "a question with options (multiple choice)",
@@ -169,7 +169,7 @@ def _level_words(crossed: Crossed) -> document.Text | None:
     if not words:
         return None
     return document.Text(
-        f"Levels are spelled as in the names of files and folders. {'; '.join(words)}."
+        f"Levels are those in the names of files and folders. {'; '.join(words)}."
     )
 
 
