@@ -113,6 +113,29 @@ def longest_begin(stem: str, sets: Iterable[str]) -> str:
     return max(begins, key=len, default="")
 
 
+def label_in_name(image: str) -> str:
+    """Return the correct class that a name of model-vs-human's form says; "" for another name."""
+    trial = parse_trial(image)
+    return trial.category if trial else ""
+
+
+def label_of(row: Row) -> str:
+    """Return the correct class of an image of a set that is not published; "" if unknown."""
+    return row.label.strip() or label_in_name(row.image)
+
+
+def own_set(rows: Sequence[Row], *, stem: str, dataset: str) -> str:
+    """Return the name of the set of rows if it is none of the published; "" otherwise.
+
+    Arguments: see `recognise`.
+    """
+    name = dataset or longest_begin(stem, PUBLISHED_SETS) or OWN
+    is_conflict = any(
+        _CONFLICT.fullmatch(_place(row.image).stimulus.casefold()) for row in rows
+    )
+    return "" if name in PUBLISHED_SETS or is_conflict else name
+
+
 def recognise(
     rows: Sequence[Row], *, stem: str, dataset: str = "", classes: Sequence[str] = ()
 ) -> Stimuli:
@@ -199,8 +222,7 @@ def _labelled(
     is_published = dataset in PUBLISHED_SETS
     labels = []
     for row, place in zip(rows, places, strict=True):
-        is_trial = is_published or parse_trial(row.image) is not None
-        category = place.category if is_trial else ""
+        category = place.category if is_published else label_in_name(row.image)
         label = row.label.strip() or category
         if not label:
             errors.refuse(

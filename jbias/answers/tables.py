@@ -155,14 +155,22 @@ def read(
     }
     read_files: list[_Read] = []
     refusals: list[str] = []
+    opened: list[_Table] = []
     for file in files.values():
         try:
-            read_files += _read_file(
-                file,
-                columns=columns or {},
-                dataset=dataset,
-                parse=parse,
-                options=options or {},
+            opened += _read_tables(file, columns or {}, dataset)
+        except ValueError as error:
+            refusals.append(str(error))
+    further_classes = _own_classes(opened)
+    for table in opened:
+        try:
+            read_files.append(
+                _make_observer(
+                    table,
+                    parse=parse,
+                    options=options or {},
+                    further_classes=further_classes.get(table.own_set, ()),
+                )
             )
         except ValueError as error:
             refusals.append(str(error))
@@ -214,15 +222,36 @@ class _Cells(NamedTuple):
     condition: str
 
 
-def _read_file(
-    file: _File,
-    *,
-    columns: Mapping[str, str],
-    dataset: str,
-    parse: str,
-    options: Mapping[str, str],
-) -> list[_Read]:
-    """Return the observers of one file, one for each name and set; arguments: see `read`."""
+class _Table(NamedTuple):
+    """The rows of one file that are about one set and by one observer."""
+
+    file: _File
+    stem: str  # The file's name without its ending.
+    sha256: str
+    roles: column_names.Roles
+    observer: str
+    dataset: str  # As the file or the user names it; "" if unknown.
+    cells: Sequence[_Cells]
+    rows: Sequence[stimulus_names.Row]  # Of the same rows.
+
+    @property
+    def own_set(self) -> str:
+        """Name of the set, if it is none of the published; "" otherwise."""
+        return stimulus_names.own_set(self.rows, stem=self.stem, dataset=self.dataset)
+
+
+def _own_classes(opened: Sequence[_Table]) -> dict[str, list[str]]:
+    """Return the classes of sets that are not published, over all tables, by set."""
+    classes: dict[str, set[str]] = {}
+    for table in opened:
+        if table.own_set:
+            labels = {stimulus_names.label_of(row) for row in table.rows} - {""}
+            classes.setdefault(table.own_set, set()).update(labels)
+    return {name: sorted(labels) for name, labels in classes.items()}
+
+
+def _read_tables(file: _File, columns: Mapping[str, str], dataset: str) -> list[_Table]:
+    """Return the rows of one file by observer and set; arguments: see `read`."""
     cells, roles = _read_cells(file.path, columns)
     stem = os.path.basename(file.path).rpartition(".")[0]
     by_set = collections.defaultdict(list)
@@ -232,16 +261,18 @@ def _read_file(
     with open(file.path, "rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
     return [
-        _make_observer(
-            set_rows,
-            name=name or observer_name(stem),
-            dataset=set_name,
+        _Table(
             file=file,
             stem=stem,
-            roles=roles,
-            parse=parse,
-            options=options,
             sha256=sha256,
+            roles=roles,
+            observer=name or observer_name(stem),
+            dataset=set_name,
+            cells=set_rows,
+            rows=[
+                stimulus_names.Row(row.where, row.image, row.label, row.condition)
+                for row in set_rows
+            ],
         )
         for (name, set_name), set_rows in by_set.items()
     ]
@@ -269,24 +300,22 @@ def _read_cells(
 
 
 def _make_observer(
-    cells: Sequence[_Cells],
+    table: _Table,
     *,
-    name: str,
-    dataset: str,
-    file: _File,
-    stem: str,
-    roles: column_names.Roles,
     parse: str,
     options: Mapping[str, str],
-    sha256: str,
+    further_classes: Sequence[str],
 ) -> _Read:
-    """Return the observer of rows that are about one set; arguments: see `_read_file`."""
-    located = [
-        stimulus_names.Row(row.where, row.image, row.label, row.condition)
-        for row in cells
-    ]
+    """Return the observer of a table.
+
+    parse, options: see `read`. further_classes: labels of the set in all tables.
+    """
+    cells, roles = table.cells, table.roles
     stimuli = stimulus_names.recognise(
-        located, stem=stem, dataset=dataset, classes=[*options.values()]
+        table.rows,
+        stem=table.stem,
+        dataset=table.dataset,
+        classes=[*options.values(), *further_classes],
     )
     _refuse_repeated(stimuli.images, cells)
     set_options = letter_options.of_classes(options, stimuli.classes)
@@ -294,14 +323,14 @@ def _make_observer(
     decision, reading = _decide(cells, stimuli, roles, parse=parse, options=letters)
     reading = dataclasses.replace(
         reading,
-        path=file.path,
+        path=table.file.path,
         has_own_options=set_options is not None,
         altered=_altered(stimuli),
     )
     order = sorted(range(len(cells)), key=stimuli.images.__getitem__)
     texture = stimuli.texture
     observer = observers.Observer(
-        name=name,
+        name=table.observer,
         dataset=stimuli.dataset,
         classes=stimuli.classes,
         images=tuple(stimuli.images[i] for i in order),
@@ -311,9 +340,9 @@ def _make_observer(
         responses=tuple(cells[i].raw for i in order) if roles.raw else None,
         parser=parsing.VERSION if reading.num_parsed else "",
         options=set_options,
-        factors=_factors(name, stem, file),
-        path=file.path,
-        sha256=sha256,
+        factors=_factors(table.observer, table.stem, table.file),
+        path=table.file.path,
+        sha256=table.sha256,
     )
     return _Read(observer, reading)
 

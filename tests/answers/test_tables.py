@@ -485,3 +485,24 @@ def test_parsing_again_keeps_the_words_and_the_version():
     assert max(by_task["vqa"]) < 0.01 < min(by_task["captioning"])
     assert all(x.parser == parsing.VERSION for x in read if x.responses)
     assert all(x.parser == "" for x in read if not x.responses)
+
+
+def test_the_classes_of_a_set_are_those_of_all_its_files(tmp_path):
+    """Files with the labels of a part of the classes; decisions may be for all classes."""
+    first = [("0.png", "pot", "pot"), ("1.png", "tea", "Cup")]
+    second = [("2.png", "cup", "tea"), ("3.png", "tea", "jug")]
+    write(tmp_path / "a.csv", first, OWN_HEADER)
+    write(tmp_path / "b.csv", second, OWN_HEADER)
+    assert "b.csv:3: prediction must be one of the set's classes" in refusal(
+        str(tmp_path)
+    )
+    write(tmp_path / "b.csv", second[:1], OWN_HEADER)
+    # Cue conflicts in the folder are a set of their own.
+    conflict = [("dog3-clock1", "dog", "dog")]
+    write(tmp_path / "c.csv", conflict, OWN_HEADER)
+    a, b, c = tables.read(str(tmp_path))
+    assert a.classes == b.classes == ("cup", "pot", "tea")
+    assert (a.decision.tolist(), b.decision.tolist()) == ([1, 0], [2])
+    assert (a.label.tolist(), b.label.tolist()) == ([1, 2], [0])
+    assert c.classes == parsing.CLASSES16
+    observers.panels([a, b, c])
