@@ -161,10 +161,15 @@ def _refuse_lacking(where: str, lacking: Sequence[str], header: Sequence[str]) -
     """Raise ValueError if there are lacking columns; header: the names of all columns."""
     if lacking:
         shown = ", ".join(name for name in header if name)
-        remedy = (
-            "name yours: --columns=response=YOURS,image=YOURS, where raw=YOURS in place of "
-            "response=YOURS is a column of the model's own words"
-        )
+        is_decision = [*lacking] != [NAMES["image"][0]]
+        keys = ["response=YOURS"] * is_decision
+        keys += ["image=YOURS"] * ([*lacking] != [NAMES["decision"][0]])
+        remedy = f"name yours: --columns={','.join(keys)}"
+        if is_decision:
+            remedy += (
+                ", with raw=YOURS in place of response=YOURS for a column of the model's own "
+                "words"
+            )
         scores = sorted({name for name in header if plain(name) in _OF_SCORES})
         if scores and NAMES["image"][0] in lacking:
             remedy += (

@@ -33,8 +33,9 @@ class Reading:
     has_own_options: bool = False  # Named by the user.
     num_labels: int = 0  # Rows with words and a published class ...
     num_named: int = 0  # ... that the words name.
-    num_images: int = 0  # Published images of the set.
-    altered: tuple[str, ...] = ()  # Other images of the file, beside these.
+    altered: tuple[
+        str, ...
+    ] = ()  # Images that are not published, if most of the file's are.
 
 
 def lines(readings: Sequence[Reading], *, parse: str) -> Iterator[str]:
@@ -50,8 +51,8 @@ def lines(readings: Sequence[Reading], *, parse: str) -> Iterator[str]:
         if reading.altered:
             yield (
                 f"{reading.path}: {len(reading.altered):,} of {reading.num_rows:,} images are "
-                "not among the published cue conflicts, the others are: "
-                f"{_some(reading.altered)}; check these names"
+                f"not among the published cue conflicts ({_some(reading.altered)}), unlike the "
+                "others; check these names"
             )
     yield from _letters(readings)
     yield from _contradictions(readings)

@@ -154,13 +154,13 @@ def read(
         for file, group in _grouped(os.fspath(path), columns=columns or {}, say=say)
     }
     read_files: list[_Read] = []
-    refusals: list[str] = []
+    refusals: list[tuple[str, str]] = []  # Path and message.
     opened: list[_Table] = []
     for file in files.values():
         try:
             opened += _read_tables(file, columns or {}, dataset)
         except ValueError as error:
-            refusals.append(str(error))
+            refusals.append((file.path, str(error)))
     further_classes = _own_classes(opened)
     for table in opened:
         try:
@@ -173,8 +173,8 @@ def read(
                 )
             )
         except ValueError as error:
-            refusals.append(str(error))
-    errors.refuse_all(refusals)
+            refusals.append((table.file.path, str(error)))
+    errors.refuse_all([message for _, message in sorted(refusals)])
     for line in reading_notes.lines([x.reading for x in read_files], parse=parse):
         say(line)
     read_observers = [x.observer for x in read_files]

@@ -201,15 +201,27 @@ def command(request: Request) -> int:
         report = f"jbias report measured --measured='{out}/*' --out=report-measured"
         call.say(f"a page of all that is in {out}: {report}")
         if models.is_table(request.model):
-            page = (
-                f"jbias report decisions --decisions={shlex.quote(str(request.model))}"
-            )
             call.say(
-                f"a page that compares these decisions image by image: {page} "
-                "--out=report-decisions (intervals above are Wilson's, on that page from a "
+                "a page that compares these decisions image by image: "
+                f"{_page_command(request)} (intervals above are Wilson's, on that page from a "
                 "bootstrap over images)"
             )
     return call.code
+
+
+def _page_command(request: Request) -> str:
+    """Return the command that makes a page of the tables of a request, with its flags."""
+    settings = request.settings
+    flags = {
+        "decisions": os.fspath(request.model),
+        "columns": settings.columns,
+        "set": settings.dataset,
+        "parse": "" if settings.parse == "published" else settings.parse,
+        "options": settings.letters,
+        "out": "report-decisions",
+    }
+    words = [f"--{flag}={shlex.quote(text)}" for flag, text in flags.items() if text]
+    return f"jbias report decisions {' '.join(words)}"
 
 
 def _measure(request: Request, call: commands.Command) -> list[measured.Measured]:

@@ -151,7 +151,11 @@ def test_every_bad_file_has_a_line(tmp_path):
             ("image", "pred_label"),
             "--columns=raw=pred_label",
         ),
-        ([("dog9-cat1", "x")], ("img", "answer_text"), "where raw=YOURS in place of"),
+        (
+            [("dog9-cat1", "x")],
+            ("img", "answer_text"),
+            "--columns=response=YOURS, with raw=YOURS in place of",
+        ),
         ([("erm", "0.5")], ("algorithm", "score"), "is for jbias report"),
     ],
 )

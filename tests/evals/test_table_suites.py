@@ -349,6 +349,8 @@ def test_options_and_reader_reach_the_commands(tmp_path, capfd):
         assert main([*flags, f"--options={options}", f"--out={out}"]) == 0
         printed = "".join(capfd.readouterr())
         assert "1,280 answers are letters without a class, read as A = truck" in printed
+        if main is cli.main:
+            assert f"--options={options} --out=report-decisions" in printed
     row = results_of_model.read(tmp_path / cli.__name__ / "model").shape_bias
     assert (float(row), row.reader) == (1, "parser 1")
     assert row.details.endswith("; read by parser 1")
