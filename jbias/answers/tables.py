@@ -209,7 +209,7 @@ class _Read(NamedTuple):
     reading: reading_notes.Reading
 
 
-class _Cells(NamedTuple):
+class Cells(NamedTuple):
     """The cells of a row that are read, "" for a column that the table lacks."""
 
     where: str
@@ -231,7 +231,7 @@ class _Table(NamedTuple):
     roles: column_names.Roles
     observer: str
     dataset: str  # As the file or the user names it; "" if unknown.
-    cells: Sequence[_Cells]
+    cells: Sequence[Cells]
     rows: Sequence[stimulus_names.Row]  # Of the same rows.
 
     @property
@@ -252,7 +252,7 @@ def _own_classes(opened: Sequence[_Table]) -> dict[str, list[str]]:
 
 def _read_tables(file: _File, columns: Mapping[str, str], dataset: str) -> list[_Table]:
     """Return the rows of one file by observer and set; arguments: see `read`."""
-    cells, roles = _read_cells(file.path, columns)
+    cells, roles = read_cells(file.path, columns)
     stem = os.path.basename(file.path).rpartition(".")[0]
     by_set = collections.defaultdict(list)
     for row in cells:
@@ -278,10 +278,14 @@ def _read_tables(file: _File, columns: Mapping[str, str], dataset: str) -> list[
     ]
 
 
-def _read_cells(
+def read_cells(
     path: str, columns: Mapping[str, str]
-) -> tuple[list[_Cells], column_names.Roles]:
-    """Return the rows of a file, and its columns."""
+) -> tuple[list[Cells], column_names.Roles]:
+    """Return the rows of a file, and its columns.
+
+    columns: result of `columns.parse`. ValueError for a damaged file, for a table without rows, and
+    as `columns.recognise` raises.
+    """
     table = table_rows.read(path)
     where, header = next(table, (f"{path}:1", []))
     if not header:
@@ -289,9 +293,9 @@ def _read_cells(
     roles = column_names.recognise(where, header, columns)
     names = dataclasses.asdict(roles)
     place = {role: header.index(name) for role, name in names.items() if name}
-    fields = [place.get(field, -1) for field in _Cells._fields[1:]]
+    fields = [place.get(field, -1) for field in Cells._fields[1:]]
     cells = [
-        _Cells(where, *(row[i] if i >= 0 else "" for i in fields))
+        Cells(where, *(row[i] if i >= 0 else "" for i in fields))
         for where, row in table
     ]
     if not cells:
@@ -359,7 +363,7 @@ def _altered(stimuli: stimulus_names.Stimuli) -> tuple[str, ...]:
     )
 
 
-def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
+def _refuse_repeated(images: Sequence[str], cells: Sequence[Cells]) -> None:
     """Raise ValueError if an image has two rows."""
     first_row: dict[str, str] = {}
     for image, row in zip(images, cells, strict=True):
@@ -373,7 +377,7 @@ def _refuse_repeated(images: Sequence[str], cells: Sequence[_Cells]) -> None:
 
 
 def _decide(
-    cells: Sequence[_Cells],
+    cells: Sequence[Cells],
     stimuli: stimulus_names.Stimuli,
     roles: column_names.Roles,
     *,

@@ -33,8 +33,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jbias import errors
-from jbias.answers import columns as answer_columns
-from jbias.answers import observers, parsing, stimulus_names, table_rows, tables
+from jbias.answers import observers, parsing, stimulus_names, tables
 from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, inference, networks, set_batches, suites
@@ -293,10 +292,11 @@ def _located_rows(
     stimuli_in_name = stimulus_names.longest_begin(stem, geirhos.STIMULI)
     lacking: dict[str, list[tuple[str, str]]] = {}  # Rows of no image, by set.
     counts: collections.Counter[str] = collections.Counter()  # Rows by set.
-    set_column = "set"
-    for row, roles in _rows(file, columns):
+    cells, roles = tables.read_cells(file, columns)
+    set_column = roles.dataset or "set"
+    for row in cells:
         where, image = row.where, row.image
-        set_column = roles.dataset or set_column
+        answer = row.decision if roles.decision else row.raw
         dataset = row.dataset or _likely_set(stem, image, images, sets)
         if not dataset:
             dataset = _only_set(where, image, images, set_column)
@@ -318,13 +318,13 @@ def _located_rows(
             continue  # A missing set, or one that --only leaves out.
         counts[dataset] += 1
         classes = tuple(suite.sources[dataset].classes)
-        response = parsing.match_class(row.response, classes)
-        if not response and parsing.is_no_answer(row.response):
+        response = parsing.match_class(answer, classes)
+        if not response and parsing.is_no_answer(answer):
             response_id = observers.NO_ANSWER
         else:
             column = roles.decision or roles.raw
             must = f"{where}: {column} must be one of {dataset}'s classes"
-            errors.check_known(must, response or row.response, classes)
+            errors.check_known(must, response or answer, classes)
             response_id = classes.index(response)
         located = images[dataset].find(where, image)
         if located is None:
@@ -335,7 +335,7 @@ def _located_rows(
         yield _LocatedRow(
             where=where,
             image=image,
-            network=row.network or stem,
+            network=row.observer or stem,
             dataset=dataset,
             condition=condition,
             number=number,
@@ -554,43 +554,3 @@ def _likely_set(
         return by_file
     first_folder = stimulus_names.plain_path(image).partition("/")[0]
     return first_folder if first_folder in known else by_file
-
-
-class _Row(NamedTuple):
-    """The cells of a row that are read; "" for a column that the table lacks."""
-
-    where: str  # The file and its line.
-    image: str
-    response: str
-    network: str
-    dataset: str
-
-
-def _rows(
-    path: str, columns: Mapping[str, str]
-) -> Iterator[tuple[_Row, answer_columns.Roles]]:
-    """Yield the rows of a table, each with the columns of the table.
-
-    Decisions are in the column of decisions, or, without one, in that of responses. columns:
-    result of `answers.columns.parse`. ValueError for a damaged file, for a table without rows,
-    and as `answers.columns.recognise` raises.
-    """
-    table = table_rows.read(path)
-    where, header = next(table, (f"{path}:1", []))
-    roles = answer_columns.recognise(where, header, columns)
-    place = {name: i for i, name in enumerate(header)}
-    image, response = place[roles.image], place[roles.decision or roles.raw]
-    network, dataset = place.get(roles.observer), place.get(roles.dataset)
-    count = 0
-    for where, cells in table:
-        count += 1
-        row = _Row(
-            where=where,
-            image=cells[image],
-            response=cells[response],
-            network="" if network is None else cells[network],
-            dataset="" if dataset is None else cells[dataset],
-        )
-        yield row, roles
-    if not count:
-        raise ValueError(f"{path}: must hold decisions, got a header alone; check it")
