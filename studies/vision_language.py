@@ -78,6 +78,53 @@ CLASSIFIERS = {
     _VIT336: "inet_classifier/vit_large_patch14_clip_336.openai_ft_in12k_in1k",
     _VIT224: "inet_classifier/vit_large_patch14_clip_224.openai_ft_in1k",
 }
+# All CLIPs that were fine-tuned as classifiers of ImageNet.
+FINE_TUNED = (
+    *CLASSIFIERS.values(),
+    "inet_classifier/vit_large_patch14_clip_224.openai_ft_in12k_in1k",
+)
+_VIT_B = "inet_classifier/vit_base_patch16_224.orig_in21k_ft_in1k"
+_LLAVA_RLHF = "https://arxiv.org/abs/2309.14525"
+_LLAVA_NEXT = "https://llava-vl.github.io/blog/2024-01-30-llava-next/"
+_UNFROZEN = "https://github.com/haotian-liu/LLaVA/issues/1214"
+# Who says which encoder: (models, whether it was trained with the VLM, source as Markdown).
+ENCODER_SOURCES = (
+    (
+        ("llava_1_5_7b", "llava_1_5_13b"),
+        "no",
+        "[Liu et al. 2023](https://arxiv.org/abs/2310.03744)",
+    ),
+    (
+        ("llava_1_6_vicuna_7b", "llava_1_6_vicuna_13b", "llava_1_6_34b"),
+        f"yes ([`unfreeze_mm_vision_tower`]({_UNFROZEN}))",
+        f"[LLaVA-NeXT 2024]({_LLAVA_NEXT})",
+    ),
+    (
+        ("llava_rlhf_1_5_13b",),
+        "not checked",
+        f"[Sun et al. 2023]({_LLAVA_RLHF}), by the checkpoint's name (13b-v1.5-336)",
+    ),
+    (
+        ("llava_rlhf_1_5_7b",),
+        "not checked",
+        f"[Sun et al. 2023]({_LLAVA_RLHF}), by the checkpoint's name (7b-v1.5-224)",
+    ),
+    (
+        ("moe_llava_phi2", "moe_llava_qwen", "moe_llava_stablelm"),
+        "not checked",
+        "[Lin et al. 2024](https://arxiv.org/abs/2401.15947)",
+    ),
+    (
+        ("instructblip_vicuna_7b", "instructblip_flan_t5_xl"),
+        "no",
+        "[Dai et al. 2023](https://arxiv.org/abs/2305.06500)",
+    ),
+    (
+        ("emu2_chat",),
+        "yes, in the first stage",
+        "[Sun et al. 2024](https://arxiv.org/abs/2312.13286)",
+    ),
+)
 PROMPTS = ("None", "CLS", "a_photo_of_a_CLS.")  # Of a CLIP, in names of files.
 
 
@@ -250,6 +297,16 @@ def encoders(study: Study) -> dict[str, Any]:
         results[f"{task}_classifier"] = count_signs(pairs) | {
             "difference": spread(pair.difference for pair in pairs)
         }
+    pairs = study.compare(
+        (f"{CHOICE}/{name}", max(FINE_TUNED, key=study.bias))
+        for name, encoder in ENCODERS.items()
+        if encoder in CLASSIFIERS
+    )
+    results["choice_largest_fine_tuned"] = count_signs(pairs)
+    results["fine_tuned"] = "; ".join(
+        f"{study.bias(name):.3f} ({study.title(name)})"
+        for name in sorted(FINE_TUNED, key=study.bias)
+    )
     encoder_names = sorted({*ENCODERS.values()})
     results["agreement"] = agreement(study)
     results["base"] = study.bias(f"{_VIT336}_None")
@@ -427,6 +484,7 @@ def prompts(study: Study) -> dict[str, Any]:
         "models": len(models),
         "pairs": count_signs(compared),
         "range": spread(ranges),
+        "end": max(max(abs(pair.lower), abs(pair.upper)) for pair in compared),
         "between": spread(study.bias(f"{x}_None") for x in models),
         "shares": components({x: [f"{x}_{p}" for p in PROMPTS] for x in models}, study),
     }
@@ -467,6 +525,23 @@ def variances(study: Study) -> dict[str, Any]:
     return {
         "task": components(groups, study),
         "reader": components(by_reader, study),
+    }
+
+
+def transformers(study: Study) -> dict[str, Any]:
+    """Return VLMs by multiple choice compared with ViTs that are classifiers of ImageNet."""
+    vits = [*study.table.index[study.table["kind"] == "ViT"]]
+    pairs = study.compare(itertools.product(study.group(CHOICE), vits))
+    (gpt,) = study.compare([(f"{CHOICE}/openai_vision", _VIT_B)])
+    return {
+        "models": len(vits),
+        "fine_tuned_clips": len({*vits} & {*FINE_TUNED}),
+        "pairs": count_signs(pairs),
+        "gpt": {
+            "model": study.title(_VIT_B),
+            "bias": study.bias(_VIT_B),
+            "pvalue": gpt.pvalue,
+        },
     }
 
 
@@ -563,14 +638,25 @@ def _facts(study: Study, name: str) -> dict[str, Any]:
 
 def results(study: Study) -> dict[str, Any]:
     """Return all numbers of the page, by section."""
-    sections = (ranking, encoders, tasks, readers, prompts, variances, unanswered)
-    return {section.__name__: section(study) for section in (*sections, people)}
+    sections = (
+        ranking,
+        encoders,
+        transformers,
+        tasks,
+        readers,
+        prompts,
+        variances,
+        unanswered,
+        people,
+    )
+    return {section.__name__: section(study) for section in sections}
 
 
 def tables(study: Study) -> dict[str, str]:
     """Return the tables of the page as Markdown, by the names of their fields."""
     return {
         "table_models": _models_table(study),
+        "table_encoders": _encoders_table(study),
         "table_readers": _readers_table(study),
         "table_captions": _captions_table(study),
         "table_groups": _groups_rows(study),
@@ -608,6 +694,16 @@ def _models_table(study: Study) -> str:
         "Captions",
     )
     return prose.markdown(head, rows)
+
+
+def _encoders_table(study: Study) -> str:
+    """Return the table of VLMs and their image encoders, with sources."""
+    rows = []
+    for models, is_trained, source in ENCODER_SOURCES:
+        (encoder,) = {ENCODERS[model] for model in models}
+        names = ", ".join(study.title(f"{CHOICE}/{model}") for model in models)
+        rows.append((names, study.title(f"{encoder}_None"), is_trained, source))
+    return prose.markdown(("VLM", "Image encoder", "Trained further", "Source"), rows)
 
 
 def _readers_table(study: Study) -> str:

@@ -82,7 +82,7 @@ def test_every_number_of_the_page_is_a_field():
 
 def test_the_page_is_the_template_with_the_stored_numbers():
     names = re.findall(r"\{(table_\w+)\}", TEMPLATE)
-    assert len(names) == 4
+    assert len(names) == 5
     text = vision_language.text(NUMBERS, dict.fromkeys(names, "TABLE"))
     position = 0
     for piece in text.strip().split("TABLE"):
@@ -158,6 +158,51 @@ def test_readers_of_captions_are_counted():
         for label, judged in zip(readings["embedding"], readings["judge"], strict=True)
     ]
     assert NUMBERS["readers"]["forced"]["captions"] == sum(map(len, forced))
+
+
+def test_every_encoder_has_a_source():
+    """Each VLM is named once, and its row on the page names its encoder."""
+    sources = vision_language.ENCODER_SOURCES
+    models = [model for names, _, _ in sources for model in names]
+    assert sorted(models) == sorted(vision_language.ENCODERS)
+    titles = {row.observer: row.model for row in stored_answers.read().itertuples()}
+    for names, is_trained, source in sources:
+        encoders = {titles[f"{vision_language.ENCODERS[x]}_None"] for x in names}
+        vlms = ", ".join(titles[f"vlm/vqa/{x}"] for x in names)
+        assert f"| {vlms} | {encoders.pop()} | {is_trained} | {source} |" in PAGE
+        assert "](https://" in source and not encoders
+
+
+def test_vlms_are_compared_with_transformers_and_fine_tuned_clips():
+    """Counts by the test of this file; all three fine-tuned CLIPs are on the page."""
+    vits = [x for x in LETTERS if x.startswith("inet_classifier/vit")]
+    products = [*itertools.product(CHOICE, vits)]
+    rejected = holm([p_value(LETTERS[a], LETTERS[b]) for a, b in products])
+    larger = [bias(LETTERS[a]) > bias(LETTERS[b]) for a, b in products]
+    stored = NUMBERS["transformers"]
+    assert stored["pairs"]["all"] == len(products) == 19 * stored["models"]
+    assert stored["pairs"]["larger"] == (rejected & larger).sum()
+    gpt, vit = LETTERS["vlm/vqa/openai_vision"], LETTERS[vision_language._VIT_B]
+    pvalue = p_value(gpt, vit)
+    # jbias counts four extra images in the standard error, of some 800 decisions.
+    assert stored["gpt"]["pvalue"] == pytest.approx(pvalue, abs=1e-3)
+    assert pvalue > 0.05 and bias(gpt) > bias(vit)  # "does not differ from"
+    fine_tuned = [x for x in vits if "_clip_" in x]
+    assert {*fine_tuned} == {*vision_language.FINE_TUNED}
+    assert stored["fine_tuned_clips"] == len(fine_tuned) == 3
+    for name in fine_tuned:
+        assert f"{bias(LETTERS[name]):.3f} (" in NUMBERS["encoders"]["fine_tuned"]
+    clip = bias(LETTERS["clip/ViT_L_14_336_openai_None"])
+    assert max(bias(LETTERS[name]) for name in fine_tuned) < clip
+    top = max(fine_tuned, key=lambda name: bias(LETTERS[name]))
+    vlms = [
+        f"vlm/vqa/{name}"
+        for name, encoder in vision_language.ENCODERS.items()
+        if encoder in vision_language.CLASSIFIERS
+    ]
+    rejected = holm([p_value(LETTERS[name], LETTERS[top]) for name in vlms])
+    larger = rejected & [bias(LETTERS[name]) > bias(LETTERS[top]) for name in vlms]
+    assert NUMBERS["encoders"]["choice_largest_fine_tuned"]["larger"] == larger.sum()
 
 
 def test_bounds_of_unanswered_images():
