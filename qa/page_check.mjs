@@ -5,8 +5,8 @@
 //     NODE_PATH=... node qa/page_check.mjs build/site/*.html build/site/reference/*.html shots/
 //
 // At 1280 and 360 pixels, light and dark: axe finds nothing serious, the page is not wider
-// than the window, a choice of a column of a report's table sorts it, nothing is loaded from a
-// network. Writes screenshots and the page as it prints. Needs chromium on PATH or in CHROME; ends with 1 on a finding.
+// than the window, a choice of a column of a report's table sorts it, menus of pairs show the
+// chosen pair, nothing is loaded from a network. Writes screenshots and the page as it prints. Needs chromium on PATH or in CHROME; ends with 1 on a finding.
 import { createRequire } from "node:module";
 import { basename } from "node:path";
 import { mkdirSync, readFileSync } from "node:fs";
@@ -56,6 +56,19 @@ for (const path of paths) for (const width of [1280, 360]) for (const scheme of 
     return sort === "ascending" && rises(up) && rises(down.reverse());
   });
   if (!sorted) say(where, "the first table does not sort");
+  const compares = await page.evaluate(() => {
+    const box = document.querySelector(".pairs");
+    if (!box) return true; // No pairs.
+    const [first, second] = box.querySelectorAll("select"), names = [...first.options];
+    const isRight = (i, j) => {
+      [first.selectedIndex, second.selectedIndex] = [j, i]; // In the other order.
+      first.dispatchEvent(new Event("change"));
+      const words = `${names[i].text} less ${names[j].text}:`;
+      return box.querySelector("output").textContent.includes(words);
+    };
+    return names.every((_, j) => names.every((_, i) => i >= j || isRight(i, j)));
+  });
+  if (!compares) say(where, "the menus show another pair than the chosen one");
   if (width === 1280 && scheme === "light") {
     await page.pdf({ path: `${out}/${name}print.pdf`, format: "A4" });
   }

@@ -38,8 +38,8 @@ def answers_section(standing: Standing) -> Blocks:
         "Answers by kind. Rows: images in the file. "
         + (
             "Conflicts: images whose cues have different classes; shape, texture, neither and "
-            "unanswered sum to this number. The last column of numbers of images without an "
-            "answer, and the most frequent answer, are over all rows. "
+            "unanswered sum to this number. “Unanswered, all rows” and the most frequent answer "
+            "count images with equal cues, too. "
             if has_textures
             else ""
         )
