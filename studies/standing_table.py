@@ -43,7 +43,17 @@ EXAMPLE = (
     "vlm/vqa/openai_vision",
     "inet_classifier/vit_base_patch16_224.orig_in21k_ft_in1k",
 )
-DESCRIPTION = ["observer", "kind", "model", "task", "prompt", "group", "source"]
+DESCRIPTION = [
+    "observer",
+    "kind",
+    "model",
+    "task",
+    "prompt",
+    "decided_by",
+    "group",
+    "source",
+    "licence",
+]
 
 
 def numbers(answers: pd.DataFrame) -> pd.DataFrame:
@@ -246,7 +256,7 @@ def _shorten(text: str, longest: int = 40) -> str:
 
 def escape(text: str) -> str:
     """Return a text of someone else as Markdown that shows it: no HTML, no link, no table."""
-    shown = html.escape(text, quote=True)
+    shown = html.escape(" ".join(text.split()), quote=True)
     return re.sub(r"[\\`*_\[\]|~{}!#<>]", lambda match: f"&#{ord(match[0])};", shown)
 
 
@@ -328,8 +338,11 @@ _CLOSING = """
 - A dash is not zero: no prompt, or not measured. Its text is shown under the mouse.
 
 Captions are decided by the label that was published with them; [another reader gives another shape
-bias](vision-language-models.md#readers-of-captions). The ten people and the networks of Geirhos et al. are published without a
-licence. The rows of Gavrikov et al., ICLR 2025, and what is derived of them, are CC BY-SA 4.0:
+bias](vision-language-models.md#readers-of-captions). The licence of each row is in [standing-table.csv](standing-table.csv). The
+decisions of the ten people and of the networks of Geirhos et al. have no licence of their own:
+[model-vs-human](https://github.com/bethgelab/model-vs-human/blob/79ed7cd/licenses/LICENSES_OVERVIEW.md) lists the set cue-conflict as
+CC BY 4.0, after the [licence of the images](https://github.com/rgeirhos/texture-vs-shape/blob/master/DATASET_LICENSE) in
+texture-vs-shape, and neither text names raw-data, the folder of the decisions. The rows of Gavrikov et al., ICLR 2025, and what is derived of them, are CC BY-SA 4.0:
 [sources](../jbias/answers/stored/README.md).
 
 ## Do two models differ?
@@ -358,7 +371,7 @@ print((adjusted <= 0.05).sum(), "of", len(chosen))  # 91 of 171
 | standing-table.csv | Meaning |
 | --- | --- |
 | observer | id, unique |
-| kind, model, task, prompt, group, source | as in [the stored answers](../jbias/answers/stored/README.md) |
+| kind, model, task, prompt, decided_by, group, source, licence | as in [the stored answers](../jbias/answers/stored/README.md) |
 | shape_bias, lower, upper | shape bias and its 95 % interval |
 | shape, decisions | decisions for the shape, and for either cue; their quotient is shape_bias |
 | accuracy, accuracy_lower, accuracy_upper | accuracy and its 95 % interval |
@@ -431,12 +444,7 @@ def add(folder: pathlib.Path, path: pathlib.Path = letter_answers.ANSWERS) -> in
         print(line, file=sys.stderr)
     if not checked.is_accepted:
         return 1
-    rows = stored_answers.from_submission(
-        checked.observers,
-        kind=checked.info.kind,
-        source=checked.info.link,
-        licence=checked.info.licence,
-    )
+    rows = stored_answers.from_submission(checked.observers, checked.info)
     stored_answers.write(pd.concat([answers, rows], ignore_index=True), path)
     print(f"added: {', '.join(rows['observer'])}")
     return 0

@@ -19,7 +19,7 @@ import pandas as pd
 from jaxtyping import Int
 
 from jbias import errors
-from jbias.answers import letter_answers, observers, stimulus_names
+from jbias.answers import letter_answers, observers, stimulus_names, submission_info
 from jbias.answers import tables as decision_tables
 
 FOLDER = pathlib.Path(__file__).parent / "answers"
@@ -33,6 +33,7 @@ COLUMNS = (
     "group",
     "source",
     "licence",
+    "decided_by",
     "file",
     "sha256",
     "answers",
@@ -54,17 +55,60 @@ class Group(NamedTuple):
     prompt: str
     source: str
     licence: str
+    decided_by: str  # Step that made decisions of outputs.
 
 
 NETWORKS_2019 = "texture-vs-shape"  # Group of the networks of Geirhos et al. 2019.
 _SHARE_ALIKE, _NOT_STATED = "CC BY-SA 4.0", "none stated"
 GROUPS = {
-    "clip": Group("CLIP", "zero-shot", "", GAVRIKOV, _SHARE_ALIKE),
-    "inet_classifier": Group("CNN", "classifier", "", GAVRIKOV, _SHARE_ALIKE),
-    "vlm/vqa": Group("VLM", "multiple choice", "16 options", GAVRIKOV, _SHARE_ALIKE),
-    "vlm/captioning": Group("VLM", "captions", "describe", GAVRIKOV, _SHARE_ALIKE),
-    PEOPLE: Group("person", "multiple choice", "", GEIRHOS_2021, _NOT_STATED),
-    NETWORKS_2019: Group("CNN", "classifier", "", GEIRHOS_2019, _NOT_STATED),
+    "clip": Group(
+        kind="CLIP",
+        task="zero-shot",
+        prompt="",
+        source=GAVRIKOV,
+        licence=_SHARE_ALIKE,
+        decided_by="largest of the 16 classes",
+    ),
+    "inet_classifier": Group(
+        kind="CNN",
+        task="classifier",
+        prompt="",
+        source=GAVRIKOV,
+        licence=_SHARE_ALIKE,
+        decided_by="largest of the 16 classes, each the mean of its ImageNet classes",
+    ),
+    "vlm/vqa": Group(
+        kind="VLM",
+        task="multiple choice",
+        prompt="16 options",
+        source=GAVRIKOV,
+        licence=_SHARE_ALIKE,
+        decided_by="option that the response names",
+    ),
+    "vlm/captioning": Group(
+        kind="VLM",
+        task="captions",
+        prompt="describe",
+        source=GAVRIKOV,
+        licence=_SHARE_ALIKE,
+        decided_by="class whose text embedding is nearest to that of the caption",
+    ),
+    PEOPLE: Group(
+        kind="person",
+        task="multiple choice",
+        prompt="",
+        source=GEIRHOS_2021,
+        licence=_NOT_STATED,
+        decided_by="choice of one of the 16 classes",
+    ),
+    NETWORKS_2019: Group(
+        kind="CNN",
+        task="classifier",
+        prompt="",
+        source=GEIRHOS_2019,
+        licence=_NOT_STATED,
+        decided_by="ImageNet classes mapped to the 16 classes",
+    ),
 }
 _CLIP_PROMPTS = {
     "none": "80 templates",
@@ -245,22 +289,20 @@ def _aligned(observer: observers.Observer) -> Int[np.ndarray, "n"]:
 
 
 def from_submission(
-    members: Sequence[observers.Observer], *, kind: str, source: str, licence: str
+    members: Sequence[observers.Observer], info: submission_info.Info
 ) -> pd.DataFrame:
-    """Return the observers of an accepted submission, as rows of `read`.
-
-    kind, source (an address), licence: see `jbias.answers.submission_info.Info`.
-    """
+    """Return the observers of an accepted submission, as rows of `read`."""
     rows = [
         {
             "observer": f"{letter_answers.SUBMISSIONS}/{observer.name}",
-            "kind": kind,
+            "kind": info.kind,
             "model": observer.factors["model"],
             "task": observer.factors["task"],
             "prompt": observer.factors["prompt"],
             "group": letter_answers.SUBMISSIONS,
-            "source": source,
-            "licence": licence,
+            "source": info.link,
+            "licence": info.licence,
+            "decided_by": info.decided_by,
             "file": pathlib.Path(observer.path).name,
             "sha256": observer.sha256,
             "answers": letter_answers.encode(_aligned(observer)),
@@ -295,6 +337,7 @@ def _row(observer: observers.Observer, group: str, file: str) -> Mapping[str, st
         "group": group,
         "source": common.source,
         "licence": common.licence,
+        "decided_by": common.decided_by,
         "file": file,
         "sha256": observer.sha256,
         "answers": letter_answers.encode(_aligned(observer)),

@@ -1,6 +1,8 @@
 """The standing table is made of the stored answers, and stored answers are the published ones."""
 
 import csv
+import html
+import io
 import json
 import math
 import pathlib
@@ -10,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.answers import letter_answers, observers
+from jbias.answers import letter_answers, observers, submission_info
 from jbias.data import tables
 from studies import standing_table, stored_answers
 from tests.answers import published
@@ -214,6 +216,20 @@ def test_names_of_submissions_are_shown_as_text():
     assert line.count("|") == len(standing_table.HEAD) + 1
 
 
+def test_line_breaks_of_texts_do_not_break_the_table():
+    escaped = standing_table.escape("a\r\n| b |\n\n<p>")
+    assert escaped == "a &#124; b &#124; &lt;p&gt;"
+
+
+def test_every_row_says_its_licence_and_the_step_that_decided():
+    assert NUMBERS["licence"].notna().all() and NUMBERS["decided_by"].notna().all()
+    is_published = ANSWERS["group"] != letter_answers.SUBMISSIONS
+    licences = {*ANSWERS.loc[is_published, "licence"]}
+    assert licences == {"CC BY-SA 4.0", "none stated"}
+    added = {*ANSWERS.loc[~is_published, "licence"]}
+    assert added <= {*submission_info.LICENCES}
+
+
 def test_letters_are_read_as_they_are_written():
     decision = np.array([*range(16), observers.NO_ANSWER, observers.NO_ROW])
     assert letter_answers.encode(decision) == "ABCDEFGHIJKLMNOP-."
@@ -251,12 +267,12 @@ def test_an_accepted_submission_is_added_and_a_refused_one_is_not(tmp_path, caps
     content = path.read_bytes()
     folder.mkdir()
     info = {
-        "name": "My model",
-        "kind": "CNN",
-        "task": "classifier",
-        "prompt": "",
+        "name": "My mod\u00e8le",
+        "kind": "VLM",
+        "task": "captions",
+        "prompt": "<image>\nWhich <class> | `is` this?",
         "link": "https://example.org/mymodel",
-        "licence": "CC BY 4.0",
+        "licence": "cc-by-4.0",
         "decided_by": "largest of the 16 classes",
     }
     (folder / "submission.json").write_text(json.dumps(info), "utf-8")
@@ -271,17 +287,29 @@ def test_an_accepted_submission_is_added_and_a_refused_one_is_not(tmp_path, caps
     (folder / "answers.csv").write_text("\n".join(["image,response", *lines]))
     assert standing_table.add(folder, path) == 0
     rows = stored_answers.read(path).set_index("observer")
-    row = rows.loc["submissions/My model"]
+    row = rows.loc["submissions/My mod\u00e8le"]
     assert (row["kind"], row["licence"], row["source"]) == (
-        "CNN",
+        "VLM",
         "CC BY 4.0",
         info["link"],
     )
+    assert row["decided_by"] == info["decided_by"]
+    assert row["prompt"] == "<image> Which <class> | `is` this?"
+    frame = standing_table.numbers(rows.reset_index())
+    numbers = csv.DictReader(io.StringIO(standing_table.format_numbers(frame)))
+    (shown,) = (x for x in numbers if x["observer"] == "submissions/My mod\u00e8le")
+    assert shown["decided_by"] == info["decided_by"]
+    assert (shown["licence"], shown["prompt"]) == ("CC BY 4.0", row["prompt"])
+    table = standing_table.format_table(frame)
+    (line,) = (x for x in table.splitlines() if "My mod\u00e8le" in x)
+    assert line.count("|") == len(standing_table.HEAD) + 1
+    assert "<image>" not in line and "`" not in line
+    assert html.unescape(html.unescape(line)).count("<image> Which <class> | `is`") == 1
     assert [*decided(row["answers"])] == [*decision]
     assert len(rows) == len(SOME) + 1
     content = path.read_bytes()
     assert standing_table.add(folder, path) == 1 and path.read_bytes() == content
-    assert "My model" in capsys.readouterr().err
+    assert "My mod" in capsys.readouterr().err
 
 
 @published.needed

@@ -7,16 +7,19 @@ A submission is a folder with submission.json (see submission_info.py) and one o
 decisions, CSV or Parquet. Each observer decides about each of the 1,280 published images once; no
 answer is a decision. README and LICENSE files are allowed. The folder has no other files.
 
-Decisions that no observer can have made by looking at the images are refused: the same class for
-all images, and the class of the shape, or of the texture, for all images. In published decisions,
-people give the shape's class in at most 87 % of the images, and networks give either cue's class
-in less. These decisions are more likely labels than answers.
+Decisions that no observer is known to make by looking at the images are refused: the same class for
+all images, and the class of the shape, of the texture, or of either in a larger share of the answered
+conflicts than any published observer, with a margin (`CUES`). These are more likely labels
+than answers. Refused are also fewer than MIN_DECISIONS decisions for a cue, from which no shape bias can
+be computed, and decisions that differ from the model's own words in the table in a larger share than
+errors of the parser explain (`WORDS`).
 """
 
 import dataclasses
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -30,6 +33,7 @@ from jbias.answers import (
     submission_tables,
     tables,
 )
+from jbias.answers import scores as scores_lib
 from jbias.runtime import messages
 from jbias.stats import ratios
 
@@ -40,13 +44,48 @@ _TEXTS = ("readme", "license", "licence")  # Names, without endings, that are le
 # Shares from which decisions are doubted. Two published observers agree on at most 95 % of the
 # images: one network with two prompts.
 _NEAR_COPY = 0.97
-_ONE_CUE = 0.97
 _ONE_CLASS = 0.9
 _UNANSWERED = 0.5
 # Share of conflicts with a decision for either cue, below which answers may be shuffled; random
 # answers have 0.125.
 _EITHER = 0.2
-_DIFFERENT = 0.05  # Of the words that name one class.
+MIN_DECISIONS = 100  # For a cue; the fewest of a published observer are 632.
+
+
+class Cue(NamedTuple):
+    """Shares of the answered conflicts that have a class of this cue."""
+
+    name: str
+    largest: float  # Of the published observers.
+    doubted: float  # Larger shares are doubted, ...
+    refused: float  # ... and these refused.
+
+
+CUES = (
+    Cue("the shape", largest=0.86, doubted=0.90, refused=0.95),
+    Cue("the texture", largest=0.63, doubted=0.75, refused=0.90),
+    Cue("the shape or the texture", largest=0.92, doubted=0.95, refused=0.98),
+)
+
+
+class Words(NamedTuple):
+    """Shares of the words that name one class, in which the decision is another."""
+
+    kind: str
+    largest: float  # Of the published files.
+    doubted: float  # Larger shares are doubted, ...
+    refused: float  # ... and these refused.
+
+
+# A parser reads options, such as "D. bird", nearly without errors; captions that name one class may
+# rightly be decided otherwise.
+WORDS = (
+    Words("options", largest=0.003, doubted=0.005, refused=0.01),
+    Words("words", largest=0.029, doubted=0.04, refused=0.05),
+)
+_OPTION_RULES = frozenset(
+    ("letter", "letter and class", "first of a list", "conclusion")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,22 +124,25 @@ def check(folder: str, known: Sequence[observers.Observer] | None = None) -> Sub
     read_observers: list[observers.Observer] = []
     for path in table_paths:
         table = submission_tables.read(path)
-        read_observers += table.observers
+        for observer in table.observers:
+            name = unicodedata.normalize("NFC", observer.name)
+            read_observers.append(dataclasses.replace(observer, name=name))
         problems += table.problems
         warnings += table.warnings
     problems += _name_problems(read_observers)
     named = _with_info(read_observers, info, is_single=len(table_paths) == 1)
-    known_names = {observer.name.casefold() for observer in known}
+    known_names = {submission_info.plain_name(observer.name) for observer in known}
     for i, observer in enumerate(named):
-        if observer.name.casefold() in known_names:
+        if submission_info.plain_name(observer.name) in known_names:
             problems.append(
                 f"{observer.path}: the name {observer.name!r} is in the table already; "
                 "choose another, or say in it what differs"
             )
         implausible, doubts = _plausibility(observer)
         copied, similar = _copies(observer, [*known, *named[:i]])
-        problems += implausible + copied
-        warnings += doubts + similar + _word_doubts(observer)
+        contradicted, word_doubts = _word_faults(observer)
+        problems += implausible + copied + contradicted
+        warnings += doubts + similar + word_doubts
     return Submission(folder, info, tuple(named), tuple(problems), tuple(warnings))
 
 
@@ -177,7 +219,7 @@ def _name_problems(read_observers: Sequence[observers.Observer]) -> list[str]:
             problems.append(
                 f"{observer.path}: the observer's name {shown} has {fault}; rename it"
             )
-        key = observer.name.casefold()
+        key = submission_info.plain_name(observer.name)
         if key in first_path:
             where = first_path[key]
             place = "the same file" if where == observer.path else where
@@ -220,7 +262,6 @@ def _with_info(
 def _plausibility(observer: observers.Observer) -> tuple[list[str], list[str]]:
     """Return the reasons to refuse, and to doubt, that decisions are about the images."""
     answered = observer.decision[~observer.is_unanswered]
-    conflict = observer.is_conflict
     where = f"{observer.path}: {observer.name}"
     if not len(answered):
         return [
@@ -231,61 +272,85 @@ def _plausibility(observer: observers.Observer) -> tuple[list[str], list[str]]:
     if counts.max() == len(answered):
         line = f"{where} gives the answer {largest} to all images; check the column"
         return [f"{line} of decisions: constant answers say nothing about cues"], []
-    bias = observer.shape_bias
-    for cue, count in (("shape", bias.n_shape), ("texture", bias.n_texture)):
-        if count == conflict.sum():
-            line = f"{where} gives the class of the {cue} for all {count:,} conflicts, as no"
-            line += " published observer does; these are probably labels: submit the answers"
-            return [line], []
-    doubts = []
+    problems, doubts = _cue_faults(observer)
     if counts.max() >= _ONE_CLASS * len(answered):
         share = counts.max() / len(answered)
         doubts.append(
             f"{where} gives the answer {largest} to {share:.0%} of the answered images"
         )
-    for cue, count in (("shape", bias.n_shape), ("texture", bias.n_texture)):
-        share = count / conflict.sum()
-        if share >= _ONE_CUE:
-            doubts.append(
-                f"{where} gives the class of the {cue} for {share:.1%} of conflicts"
-            )
     share = observer.is_unanswered.mean()
     if share > _UNANSWERED:
         doubts.append(
             f"{where} has no answer to {share:.0%} of the images; scores are of the others"
         )
-    num_answered = (conflict & ~observer.is_unanswered).sum()
-    either = (bias.n_shape + bias.n_texture) / max(num_answered, 1)
-    if either < _EITHER:
-        doubts.append(
-            f"{where} decides for a cue in {either:.0%} of the answered conflicts, random "
-            "answers in 12 %: rows may be shuffled"
-        )
-    if not bias.n_shape + bias.n_texture:
-        return [f"{where} never decides for a cue, so it has no shape bias"], doubts
-    return [], doubts
+    return problems, doubts
 
 
-def _word_doubts(observer: observers.Observer) -> list[str]:
-    """Return lines about decisions that differ from the model's own words in the table."""
-    if observer.responses is None or observer.parser:
-        return []
+def _cue_faults(observer: observers.Observer) -> tuple[list[str], list[str]]:
+    """Return the reasons to refuse, and to doubt, the number of decisions for cues."""
     where = f"{observer.path}: {observer.name}"
-    doubts = []
-    by_words = {
-        words: parsing.parse(words, classes=observer.classes).decision
+    bias = observer.shape_bias
+    num_either = bias.n_shape + bias.n_texture
+    if not num_either:
+        return [f"{where} never decides for a cue, so it has no shape bias"], []
+    num_answered = int((observer.is_conflict & ~observer.is_unanswered).sum())
+    problems, doubts = [], []
+    if num_either < MIN_DECISIONS:
+        problems.append(
+            f"{where} has {num_either:,} decision(s) for a cue, at least {MIN_DECISIONS} are "
+            "needed for a shape bias; submit all answers of the model"
+        )
+    implausible, implausible_doubts = [], []
+    counts = bias.n_shape, bias.n_texture, num_either
+    for cue, count in zip(CUES, counts, strict=True):
+        share = count / num_answered
+        line = (
+            f"{where} gives the class of {cue.name} in {share:.1%} of {num_answered:,} "
+        )
+        line += f"answered conflicts, published observers in at most {cue.largest:.0%}"
+        if share >= cue.refused:
+            implausible.append(f"{line}; these are probably labels: submit the answers")
+        elif share >= cue.doubted:
+            implausible_doubts.append(f"{line}; check that these are answers")
+    problems += implausible[:1]
+    doubts += [] if implausible else implausible_doubts[:1]
+    if num_either < _EITHER * num_answered:
+        doubts.append(
+            f"{where} decides for a cue in {num_either / num_answered:.0%} of the answered "
+            "conflicts, random answers in 12 %: rows may be shuffled"
+        )
+    return problems, doubts
+
+
+def _word_faults(observer: observers.Observer) -> tuple[list[str], list[str]]:
+    """Return the reasons to refuse, and to doubt, decisions that differ from the model's words."""
+    if observer.responses is None or observer.parser:
+        return [], []
+    parsed = {
+        words: parsing.parse(words, classes=observer.classes)
         for words in {*observer.responses}
     }
-    named = np.array([by_words[words] for words in observer.responses])
-    decided = np.array([*observer.classes, ""])[observer.decision]
-    num_named = (named != "").sum()
-    num_different = ((named != "") & (named != decided)).sum()
-    if num_different > _DIFFERENT * max(num_named, 1):
-        doubts.append(
-            f"{where} has {num_different:,} decisions that differ from the class in the "
-            f"model's words, of {num_named:,} words that name one class; check the decisions"
-        )
-    return doubts
+    num_named = num_different = num_options = 0
+    for words, decision in zip(observer.responses, observer.decision, strict=True):
+        named = parsed[words].decision
+        if not named:
+            continue
+        num_named += 1
+        if decision < 0 or named != observer.classes[decision]:
+            num_different += 1
+            num_options += parsed[words].rule in _OPTION_RULES
+    problems, doubts = [], []
+    for limits, count in zip(WORDS, (num_options, num_different), strict=True):
+        line = f"{observer.path}: {observer.name} has {count:,} decisions that differ from the "
+        line += f"class in the model's {limits.kind}, of {num_named:,} words that name one class"
+        line += f", published files in at most {limits.largest:.1%}"
+        if count > limits.refused * num_named:
+            problems.append(f"{line}; correct the decisions, or leave them out")
+            break
+        if count > limits.doubted * num_named:
+            doubts.append(f"{line}; check the decisions")
+            break
+    return problems, doubts
 
 
 def _copies(
@@ -327,11 +392,9 @@ def scores(observer: observers.Observer) -> Mapping[str, Any]:
 
     lower, upper: bootstrap interval of the shape bias over images, 95 %.
     """
-    conflict = observer.is_conflict
-    decision = observer.decision[conflict]
-    is_shape = decision == observer.label[conflict]
-    is_texture = decision == observer.texture[conflict]
-    bias = ratios.bootstrap_ratios(is_shape[None], (is_shape | is_texture)[None])
+    panel = observers.panels([observer])[observer.dataset]
+    score = scores_lib.shape_bias(panel)
+    bias = ratios.bootstrap_ratios(score.numerator, score.denominator)
     num_decisions = int(bias.n[0])
     return {
         "shape_bias": float(bias.value[0]) if num_decisions else None,

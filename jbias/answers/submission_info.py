@@ -33,8 +33,16 @@ _SCORES = frozenset(
         "fraction",
     )
 )
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+():,/@=~-]*")
+_LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f"  # With accents, such as è.
+_NAME = re.compile(rf"[{_LATIN}0-9][{_LATIN}0-9 ._+():,/@=~-]*")
 _MARKUP = re.compile(r"[<>`|]|&#?\w+;|\]\(|\bjavascript:", re.IGNORECASE)
+_PROMPT_MARKUP = re.compile(r"<[a-z/!?]|&#?\w+;|\]\(|\bjavascript:", re.IGNORECASE)
+# Placeholders and special tokens of prompts: <image>, <class>, <image_1>, <|im_start|>. HTML has no
+# such elements; words with an underscore are no elements of HTML, either.
+_TOKEN = re.compile(
+    r"<\|\w+\|>|</?(?:image|class|label|option|question|answer)s?\d*>|</?[a-z]+_\w*>",
+    re.IGNORECASE,
+)
 _DIRECTION_CODES = (
     0x061C,
     0x200E,
@@ -59,13 +67,45 @@ class Info:
     decided_by: str  # Step that made decisions of the model's output.
 
 
+# Licences that allow everyone to publish decisions again, as the table does.
+LICENCES = (
+    "CC0 1.0",
+    "CC BY 4.0",
+    "CC BY-SA 4.0",
+    "CC BY 3.0",
+    "CC BY-SA 3.0",
+    "ODC-By 1.0",
+    "ODbL 1.0",
+    "PDDL 1.0",
+    "CDLA-Permissive-1.0",
+    "CDLA-Permissive-2.0",
+    "CDLA-Sharing-1.0",
+    "MIT",
+    "Apache 2.0",
+    "BSD 2-Clause",
+    "BSD 3-Clause",
+)
+_LICENCE_WORDS = {  # Words of full names, in the order in which they are replaced.
+    "creative commons": "cc",
+    "attribution": "by",
+    "sharealike": "sa",
+    "zero": "0",
+    "international": "",
+    "unported": "",
+    "universal": "",
+    "license": "",
+    "licence": "",
+    "version": "",
+}
+
+
 _HINTS = {
     "name": "the model, such as 'ResNet-50'",
     "kind": f"one of {', '.join(KINDS)}",
     "task": "such as 'classifier', 'zero-shot', 'multiple choice' or 'captions'",
     "prompt": "the question that the model was asked, or '' if there was none",
     "link": "the address of the model, paper or code, https://...",
-    "licence": "the licence of the decisions, such as 'CC BY 4.0'",
+    "licence": f"the licence of the decisions, one of {', '.join(LICENCES)}",
     "decided_by": "the step that made decisions of outputs, such as 'largest of the 16 classes'",
 }
 
@@ -85,10 +125,38 @@ def is_score(name: str) -> bool:
     return re.sub(r"[^a-z0-9]", "", name.casefold()) in _SCORES
 
 
-def text_fault(text: str, longest: int) -> str:
+def find_licence(text: str) -> str:
+    """Return the one of LICENCES that a text names, by name or SPDX id; "" for none of them.
+
+    Capitals, hyphens and spaces do not matter: "cc-by-4.0" is "CC BY 4.0", and so is "Creative
+    Commons Attribution 4.0 International".
+    """
+    by_name = {_plain_licence(name): name for name in LICENCES}
+    by_name["cc0"] = "CC0 1.0"
+    return by_name.get(_plain_licence(text), "")
+
+
+def _plain_licence(text: str) -> str:
+    """Return the letters, digits and dots of a licence's name, with full names as initials."""
+    plain = text.casefold()
+    for word, short in _LICENCE_WORDS.items():
+        plain = plain.replace(word, short)
+    plain = re.sub(r"\bv(?=\d)", "", plain)
+    return re.sub(r"[^a-z0-9.]", "", plain)
+
+
+def plain_name(name: str) -> str:
+    """Return a name without accents and capitals: names that look alike are equal."""
+    letters = unicodedata.normalize("NFKD", name.replace("\u0131", "i"))
+    shown = (letter for letter in letters if not unicodedata.combining(letter))
+    return "".join(shown).casefold()
+
+
+def text_fault(text: str, longest: int, *, is_prompt: bool = False) -> str:
     """Return the fault of a text that is to be published, such as "HTML"; "" for none.
 
-    longest: number of letters that the text may have.
+    longest: number of letters that the text may have. is_prompt: True to allow tokens of prompts,
+    such as <image>, and the signs < > ` | outside of HTML.
     """
     if len(text) > longest:
         return f"{len(text):,} letters, at most {longest:,} are allowed"
@@ -100,7 +168,11 @@ def text_fault(text: str, longest: int) -> str:
             return f"a control character ({code}), such as a line break"
         if messages.printable(letter) != letter:
             return f"an invisible character ({code})"
-    if _MARKUP.search(text):
+    if is_prompt:
+        has_markup = _PROMPT_MARKUP.search(_TOKEN.sub(" ", text))
+    else:
+        has_markup = _MARKUP.search(text)
+    if has_markup:
         return "HTML or other markup (< > ` | & or a link)"
     if text != text.strip():
         return "spaces at its ends"
@@ -114,7 +186,7 @@ def name_fault(name: str) -> str:
         return "no letters"
     if not fault and not _NAME.fullmatch(name):
         return (
-            "a beginning or characters other than A to Z, a to z, 0 to 9, spaces and "
+            "a beginning or characters other than Latin letters, 0 to 9, spaces and "
             "._+():,/@=~-"
         )
     return fault
@@ -127,6 +199,7 @@ def read(path: str) -> tuple[Info | None, list[str]]:
     except (OSError, ValueError, RecursionError) as error:
         return None, [messages.one_line(error)]
     problems = _key_problems(path, entries)
+    entries = {key: _normalise(key, value) for key, value in entries.items()}
     for key, hint in _HINTS.items():
         fault = _value_fault(key, entries[key]) if key in entries else ""
         if fault:
@@ -134,6 +207,17 @@ def read(path: str) -> tuple[Info | None, list[str]]:
     if problems:
         return None, problems
     return Info(**entries), []
+
+
+def _normalise(key: str, value: Any) -> Any:
+    """Return a value as it is stored: licences by their name, prompts on one line."""
+    if not isinstance(value, str):
+        return value
+    value = unicodedata.normalize("NFC", value)
+    if key == "prompt":
+        # Line breaks and indents become a space; other control characters are refused.
+        return re.sub(r" *[\r\n\t][ \r\n\t]*", " ", value).strip(" ")
+    return (find_licence(value) or value) if key == "licence" else value
 
 
 def _load(path: str) -> dict[str, Any]:
@@ -216,11 +300,15 @@ def _value_fault(key: str, value: Any) -> str:
     if key == "name":
         fault = name_fault(value)
     else:
-        fault = text_fault(value, MAX_PROMPT if key == "prompt" else MAX_TEXT)
+        is_prompt = key == "prompt"
+        longest = MAX_PROMPT if is_prompt else MAX_TEXT
+        fault = text_fault(value, longest, is_prompt=is_prompt)
     if fault:
         return f"must be plain text, got {fault} in {shown}"
     if key == "link":
         return _link_fault(value)
+    if key == "licence" and value not in LICENCES:
+        return f"must allow everyone to publish the decisions again, got {shown}"
     return ""
 
 

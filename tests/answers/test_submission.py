@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import time
+import unicodedata
 import zipfile
 
 import numpy as np
@@ -185,9 +186,26 @@ def nearly(share):
     ]
 
 
+def towards_shape(step):
+    """Return answers(0), every step-th of them replaced by the class of the shape."""
+    return [SHAPES[i] if i % step == 0 else x for i, x in enumerate(answers())]
+
+
+def mostly_shape(count):
+    """Return the class of the shape for so many images, and the next class for the others."""
+    rng = np.random.default_rng(0)
+    chosen = {*rng.permutation(len(NAMES))[:count].tolist()}
+    return [
+        x if i in chosen else CLASSES[(CLASSES.index(x) + 1) % 16]
+        for i, x in enumerate(SHAPES)
+    ]
+
+
 BIDI = "\u202e"
 WIDE = {f"x{i}": "0" for i in range(80)}
 HALF_NONE = ["na" if i % 3 else x for i, x in enumerate(answers())]
+WORDS_OF = [*answers()]
+CAPTIONS = [f"There is a {x} in this picture" for x in answers()]
 WORDS = [f"{chr(65 + CLASSES.index(x))}. {x}" for x in answers()]
 # Name: what writes the folder, and a part of the line that refuses it.
 FILES = {
@@ -385,11 +403,52 @@ ANSWERS = {
     ),
     "shape everywhere": (
         good(frame=table(answers=list(SHAPES))),
-        "gives the class of the shape for all 1,200 conflicts, as no published observer does",
+        "gives the class of the shape in 100.0% of 1,200 answered conflicts, published observers",
     ),
     "texture everywhere": (
         good(frame=table(answers=list(TEXTURES))),
-        "gives the class of the texture for all 1,200 conflicts",
+        "gives the class of the texture in 100.0% of 1,200 answered conflicts",
+    ),
+    "shape everywhere but once": (
+        good(frame=table(answers=["oven", *SHAPES[1:]])),
+        "gives the class of the shape in 99.9% of 1,200 answered conflicts",
+    ),
+    "shape or no answer": (
+        good(
+            frame=table(answers=[x if i % 50 else "na" for i, x in enumerate(SHAPES)])
+        ),
+        "gives the class of the shape in 100.0% of 1,177 answered conflicts",
+    ),
+    "shape, else texture": (
+        good(
+            frame=table(
+                answers=[
+                    cues[i % 3 == 0]
+                    for i, cues in enumerate(zip(SHAPES, TEXTURES, strict=True))
+                ]
+            )
+        ),
+        "gives the class of the shape or the texture in 100.0% of 1,200 answered conflicts",
+    ),
+    "few decisions": (
+        good(frame=table(answers=[SHAPES[0], "oven", *SHAPES[2:60], *["na"] * 1220])),
+        "decision(s) for a cue, at least 100 are needed for a shape bias",
+    ),
+    "words that say another class": (
+        good(frame=table(answers=nearly(0.1), response=WORDS)),
+        "has 128 decisions that differ from the class in the model's options, of 1,280 words",
+    ),
+    "some decisions towards the shape, against the words": (
+        good(frame=table(answers=towards_shape(25), response=WORDS)),
+        "decisions that differ from the class in the model's options, of 1,280 words",
+    ),
+    "no answer, against the words": (
+        good(frame=table(answers=["na"] * 20 + WORDS_OF[20:], response=WORDS)),
+        "has 20 decisions that differ from the class in the model's options, of 1,280",
+    ),
+    "captions that name another class": (
+        good(frame=table(answers=nearly(0.06), response=CAPTIONS)),
+        "has 77 decisions that differ from the class in the model's words, of 1,280 words",
     ),
     "never a cue": (
         good(
@@ -433,6 +492,18 @@ OBSERVERS = {
     "name of a row of the standing table": (
         good(name="VLM/vqa/emu2_chat"),
         "the name 'VLM/vqa/emu2_chat' is in the table already",
+    ),
+    "name of a row of the standing table with an accent": (
+        good(name="vlm/vqa/\u00e9mu2_chat"),
+        "is in the table already",
+    ),
+    "two names that differ in an accent": (
+        good(
+            frame=pd.concat(
+                [table(subj="Modele"), table(subj="Mod\u00e8le", answers=answers(1))]
+            )
+        ),
+        "has a table in the same file already",
     ),
     "HTML in an observer's name": (
         good(frame=table(subj="<script>alert(1)</script>")),
@@ -494,6 +565,42 @@ ENTRIES = {
         good(decided_by="a\nb"),
         "got a control character (U+000A), such as a line break",
     ),
+    "line break in the name": (
+        good(name="a\nb"),
+        "got a control character (U+000A), such as a line break",
+    ),
+    "HTML in the prompt": (
+        good(prompt="<image>\nWhat is <b>this</b>?"),
+        "prompt must be plain text, got HTML",
+    ),
+    "HTML with attributes in the prompt": (
+        good(prompt="<image onerror=alert(1)>"),
+        "prompt must be plain text, got HTML",
+    ),
+    "comment in the prompt": (
+        good(prompt="a <!-- b"),
+        "prompt must be plain text, got HTML",
+    ),
+    "link in the prompt": (
+        good(prompt="[x](https://example.org)"),
+        "prompt must be plain text, got HTML",
+    ),
+    "control character in the prompt": (
+        good(prompt="\x1b[2J"),
+        "prompt must be plain text, got a control character (U+001B)",
+    ),
+    "licence that forbids to republish": (
+        good(licence="all rights reserved"),
+        "licence must allow everyone to publish the decisions again, got 'all rights",
+    ),
+    "licence for no money": (
+        good(licence="CC BY-NC 4.0"),
+        "got 'CC BY-NC 4.0'; write the licence of the decisions, one of CC0 1.0, CC BY 4.0,",
+    ),
+    "licence without a version": (
+        good(licence="CC BY"),
+        "licence must allow everyone to publish the decisions again, got 'CC BY'",
+    ),
     "direction mark": (
         good(name=f"Toy {BIDI}B7"),
         "name must be plain text, got a mark of writing direction (U+202E)",
@@ -552,9 +659,13 @@ DOUBTED = {
         ),
         "1,280 of 1,280 decisions are read from the words in 'response' (parser",
     ),
-    "words that say another class": (
-        good(frame=table(answers=nearly(0.1), response=WORDS)),
-        "has 128 decisions that differ from the class in the model's words, of 1,280 words",
+    "a few decisions against the words": (
+        good(frame=table(answers=nearly(8 / 1280), response=WORDS)),
+        "has 8 decisions that differ from the class in the model's options, of 1,280 words",
+    ),
+    "captions that name another class": (
+        good(frame=table(answers=nearly(58 / 1280), response=CAPTIONS)),
+        "has 58 decisions that differ from the class in the model's words, of 1,280 words",
     ),
     "nearly constant": (
         good(
@@ -565,10 +676,8 @@ DOUBTED = {
         "gives the answer 'dog' to 94% of the answered images",
     ),
     "nearly shape everywhere": (
-        good(
-            frame=table(answers=[x if i % 50 else "na" for i, x in enumerate(SHAPES)])
-        ),
-        "gives the class of the shape for 98.1% of conflicts",
+        good(frame=table(answers=mostly_shape(1180))),
+        "answered conflicts, published observers in at most 86%; check that these are answers",
     ),
     "shuffled": (
         good(
@@ -664,6 +773,90 @@ def test_scores_are_those_of_the_decisions(tmp_path):
     assert scores["lower"] < scores["shape_bias"] < scores["upper"]
     assert observer.name == "Toy 7B"
     assert observer.factors["task"] == "multiple choice"
+
+
+PROMPTS = {
+    "lines": (
+        "Which is it?\r\n  A. airplane\n\n\tB. bear\n",
+        "Which is it? A. airplane B. bear",
+    ),
+    "tokens": (
+        "<|im_start|>user\n<image>\nIs it a <class> or <image_1>? <answer></answer>",
+        "<|im_start|>user <image> Is it a <class> or <image_1>? <answer></answer>",
+    ),
+    "signs": ("A | B -> `C`, 1 < 2 & 3 > 2", "A | B -> `C`, 1 < 2 & 3 > 2"),
+}
+
+
+@cases.each(("name", "prompt", "stored_as"), [(k, *v) for k, v in PROMPTS.items()])
+def test_prompts_of_real_models_are_accepted(name, prompt, stored_as, tmp_path):
+    checked = submission.check(write(tmp_path / "toy", prompt=prompt))
+    assert checked.problems == checked.warnings == ()
+    assert checked.info.prompt == stored_as
+    assert checked.observers[0].factors["prompt"] == stored_as
+
+
+def test_names_may_have_accents_in_either_form_of_unicode(tmp_path):
+    """The composed form is stored."""
+    for form, folder in (("NFC", "a"), ("NFD", "b")):
+        name = unicodedata.normalize(form, "Mod\u00e8le \u0141\u00f3d\u017a")
+        checked = submission.check(write(tmp_path / folder, name=name))
+        assert checked.is_accepted
+        assert checked.observers[0].name == "Mod\u00e8le \u0141\u00f3d\u017a"
+        frame = pd.concat([table(subj=name), table(subj="x", answers=answers(1))])
+        checked = submission.check(write(tmp_path / f"{folder}2", frame))
+        assert [x.name for x in checked.observers] == [
+            "Mod\u00e8le \u0141\u00f3d\u017a",
+            "x",
+        ]
+
+
+LICENCES = {
+    "cc-by-4.0": "CC BY 4.0",
+    "CC BY-SA 4.0": "CC BY-SA 4.0",
+    "Creative Commons Attribution-ShareAlike 4.0 International": "CC BY-SA 4.0",
+    "Creative Commons Zero v1.0 Universal": "CC0 1.0",
+    "CC0": "CC0 1.0",
+    "MIT License": "MIT",
+    "Apache License, Version 2.0": "Apache 2.0",
+    "BSD-3-Clause": "BSD 3-Clause",
+    "ODbL-1.0": "ODbL 1.0",
+}
+
+
+@cases.each(("written", "stored_as"), LICENCES.items())
+def test_licences_are_known_by_their_names_and_spdx_ids(written, stored_as, tmp_path):
+    checked = submission.check(write(tmp_path / "toy", licence=written))
+    assert checked.is_accepted and checked.info.licence == stored_as
+
+
+def test_spdx_knows_the_licences():
+    """packaging has the SPDX list; it refuses an id that is not in the list."""
+    licenses = pytest.importorskip("packaging.licenses")
+    for name in submission_info.LICENCES:
+        spdx = name.replace(" ", "-")
+        assert licenses.canonicalize_license_expression(spdx) == spdx
+        assert submission_info.find_licence(spdx.lower()) == name
+
+
+def test_published_observers_are_far_from_the_limits():
+    """The largest shares are those that messages name, and no observer is doubted."""
+    largest = np.zeros(3)
+    rows = [
+        row
+        for row in letter_answers.read(str(letter_answers.ANSWERS))
+        if row["group"] != letter_answers.SUBMISSIONS
+    ]
+    for observer in letter_answers.to_observers(rows):
+        conflict = observer.is_conflict & ~observer.is_unanswered
+        shape = (observer.decision == observer.label)[conflict].mean()
+        texture = (observer.decision == observer.texture)[conflict].mean()
+        largest = np.maximum(largest, [shape, texture, shape + texture])
+        assert submission._cue_faults(observer) == ([], [])
+    for cue, share in zip(submission.CUES, largest, strict=True):
+        assert share <= cue.doubted < cue.refused
+    published = [cue.largest for cue in submission.CUES]
+    np.testing.assert_allclose(largest, published, atol=0.01)
 
 
 def test_several_observers_keep_their_names(tmp_path):
