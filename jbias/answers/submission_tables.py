@@ -99,48 +99,44 @@ def read(path: str) -> Read:
     """Return the observers of one file, or its problems."""
     try:
         _check_size(path)
-        cells, roles, warnings = _read_cells(path)
+        scan = _scan(path)
+        cells, roles, warnings = _read_cells(path, scan)
     except (OSError, ValueError) as error:
         return Read((), (messages.one_line(error),), ())
     problems, row_warnings = _row_problems(path, cells)
+    problems += _long_problems(scan)
     problems += _answer_problems(cells, roles)
     warnings += row_warnings
     if problems:
         return Read((), tuple(problems), tuple(warnings))
+    notes: list[str] = []
     try:
         read_observers = tables.read(
-            path, dataset=stimulus_names.CUE_CONFLICT, say=warnings.append
+            path, dataset=stimulus_names.CUE_CONFLICT, say=notes.append
         )
     except (OSError, ValueError) as error:
         return Read((), (without_flags(error),), tuple(warnings))
+    warnings += filter(None, map(_note, notes))
     return Read(tuple(read_observers), (), tuple(warnings))
 
 
 def _check_size(path: str) -> None:
     """Raise ValueError for a file that is too large, or would be when unpacked."""
-    size = os.path.getsize(path)
+    num_bytes = os.path.getsize(path)
     remedy = "keep the images' names, the decisions and the model's words"
     errors.check(
-        size <= MAX_BYTES, path, f"have at most {MAX_BYTES:,} bytes", size, remedy
+        num_bytes <= MAX_BYTES,
+        path,
+        f"have at most {MAX_BYTES:,} bytes",
+        num_bytes,
+        remedy,
     )
     if not path.lower().endswith(".parquet"):
         return
-    import pyarrow.parquet
-
-    try:
-        metadata = pyarrow.parquet.read_metadata(path)
-        unpacked = sum(
-            metadata.row_group(i).total_byte_size
-            for i in range(metadata.num_row_groups)
-        )
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path}: must be a Parquet file ({messages.one_line(error)}); write it again, or "
-            "as CSV"
-        ) from None
+    size = table_rows.parquet_size(path)
     must = f"have at most {_MAX_UNPACKED:,} bytes when unpacked"
-    errors.check(unpacked <= _MAX_UNPACKED, path, must, unpacked, remedy)
-    _check_shape(path, metadata.num_columns, metadata.num_rows)
+    errors.check(size.unpacked <= _MAX_UNPACKED, path, must, size.unpacked, remedy)
+    _check_shape(path, size.num_columns, size.num_rows)
 
 
 def _check_shape(where: str, num_columns: int, num_rows: int) -> None:
@@ -153,57 +149,61 @@ def _check_shape(where: str, num_columns: int, num_rows: int) -> None:
     errors.check(num_rows <= MAX_ROWS, where, must, num_rows, remedy)
 
 
-class _Cells(NamedTuple):
-    """The cells of a row that are read; "" for a column that the table lacks."""
+class _Scan(NamedTuple):
+    """The header of a table, and what is wrong with the cells of any column."""
 
-    where: str
-    image: str
-    decision: str
-    raw: str
-    observer: str
-    dataset: str
-    label: str
-    longest: int  # Letters of the longest cell of the row.
+    where: str  # Of the header.
+    header: list[str]
+    long_cells: list[tuple[str, int]]  # Place and letters of the longest cell of a row.
 
 
-def _read_cells(path: str) -> tuple[list[_Cells], columns.Roles, list[str]]:
-    """Return the rows of a table, its columns, and warnings; ValueError for no such table."""
+def _scan(path: str) -> _Scan:
+    """Return the header and the long cells of a table; ValueError for a table that is too large."""
     table = table_rows.read(path)
     where, header = next(table, (f"{path}:1", []))
     _check_shape(where, len(header), 0)
-    scores = [name for name in header if info_file.is_score(name)]
+    long_cells = []
+    for i, (row_where, row) in enumerate(table):
+        _check_shape(row_where, len(row), i + 1)
+        longest = max(map(len, row))
+        if longest > MAX_CELL:
+            long_cells.append((row_where, longest))
+    return _Scan(where, header, long_cells)
+
+
+def _read_cells(
+    path: str, scan: _Scan
+) -> tuple[list[tables.Cells], columns.Roles, list[str]]:
+    """Return the rows of a table, its columns, and warnings; ValueError for no such table."""
+    scores = [name for name in scan.header if info_file.is_score(name)]
     try:
-        roles = columns.recognise(where, header, {})
+        cells, roles = tables.read_cells(path, {})
     except ValueError as error:
         if scores:
             shown = messages.printable(errors.abbreviate(scores[0]))
             raise ValueError(
-                f"{where}: has scores, column {shown}; {_NO_SCORES}"
+                f"{scan.where}: has scores, column {shown}; {_NO_SCORES}"
             ) from None
         raise ValueError(without_flags(error)) from None
     warnings = [
-        f"{where}: column {messages.printable(errors.abbreviate(name))} is not read: scores "
-        "are computed from the decisions"
+        f"{scan.where}: column {messages.printable(errors.abbreviate(name))} is not read: "
+        "scores are computed from the decisions"
         for name in scores
     ]
-    names = dataclasses.asdict(roles)
-    places = {
-        role: header.index(name)
-        for role, name in names.items()
-        if name and role in _Cells._fields
-    }
-    cells = []
-    for row_where, row in table:
-        _check_shape(row_where, len(row), len(cells))
-        read_cells = dict.fromkeys(_Cells._fields[1:-1], "")
-        read_cells |= {role: row[place] for role, place in places.items()}
-        longest = max(map(len, row))
-        cells.append(_Cells(where=row_where, longest=longest, **read_cells))
-    if not cells:
-        raise ValueError(
-            f"{path}: must hold decisions, got a header alone; add a row per image"
-        )
     return cells, roles, warnings
+
+
+def _note(line: str) -> str:
+    """Return a reader's note for a submission; "" if it is advice on other commands alone."""
+    fault, _, remedy = line.rpartition("; ")
+    if "--parse" in remedy:
+        return ""
+    if "--options" in remedy:
+        return (
+            f"{fault}; if the question had another order of options, give the class of each "
+            "answer in object_response"
+        )
+    return line
 
 
 def without_flags(error: Exception) -> str:
@@ -215,7 +215,9 @@ def without_flags(error: Exception) -> str:
     return line
 
 
-def _row_problems(path: str, cells: Sequence[_Cells]) -> tuple[list[str], list[str]]:
+def _row_problems(
+    path: str, cells: Sequence[tables.Cells]
+) -> tuple[list[str], list[str]]:
     """Return the problems with the images of rows, and warnings."""
     stem = os.path.basename(path).rpartition(".")[0]
     by_name = stimulus_names.longest_begin(stem, stimulus_names.PUBLISHED_SETS)
@@ -230,9 +232,10 @@ def _row_problems(path: str, cells: Sequence[_Cells]) -> tuple[list[str], list[s
     by_observer: dict[str, dict[str, str]] = collections.defaultdict(dict)
     unknown: list[tuple[str, str]] = []
     for row in cells:
-        if row.longest > MAX_CELL:
-            faults.add(_LONG, row.where, f"{row.longest:,} letters")
-        if row.dataset.strip() not in ("", stimulus_names.CUE_CONFLICT):
+        if stimulus_names.set_name(row.dataset) not in (
+            "",
+            stimulus_names.CUE_CONFLICT,
+        ):
             faults.add(_OTHER_SET, row.where, row.dataset)
             continue
         if info_file.text_fault(row.image.strip(), MAX_CELL):
@@ -264,6 +267,14 @@ def _row_problems(path: str, cells: Sequence[_Cells]) -> tuple[list[str], list[s
     if len(unknown) < len(cells):
         problems += _missing_problems(path, by_observer)
     return problems, doubts.lines()
+
+
+def _long_problems(scan: _Scan) -> list[str]:
+    """Return a line if cells of a table are too long."""
+    faults = _Faults()
+    for where, longest in scan.long_cells:
+        faults.add(_LONG, where, f"{longest:,} letters")
+    return faults.lines()
 
 
 def _unknown_problems(
@@ -301,7 +312,7 @@ def _missing_problems(path: str, by_observer: dict[str, dict[str, str]]) -> list
     return problems
 
 
-def _answer_problems(cells: Sequence[_Cells], roles: columns.Roles) -> list[str]:
+def _answer_problems(cells: Sequence[tables.Cells], roles: columns.Roles) -> list[str]:
     """Return a line if a table without raw words has answers that are not classes."""
     if roles.raw:
         return []

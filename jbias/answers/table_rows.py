@@ -5,6 +5,7 @@ import csv
 import io
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from jbias.data import base
 from jbias.untrusted import limits, opening
@@ -70,6 +71,29 @@ def _remedy(path: str, reason: str) -> str:
 def _open_parquet(path: str) -> io.StringIO:
     """Return a Parquet file as CSV; ValueError for a damaged file or one too large unpacked."""
     import pandas as pd
+
+    size = parquet_size(path)
+    try:
+        limits.check_growth(os.path.getsize(path), size.unpacked)
+        frame = pd.read_parquet(path)
+        # An index with a name, such as that of the images, is a column.
+        if all(frame.index.names) and not {*frame.index.names} & {*frame.columns}:
+            frame = frame.reset_index()
+        return io.StringIO(frame.to_csv(index=False))
+    except (OSError, ValueError) as error:
+        raise _no_parquet(path, error) from None
+
+
+class ParquetSize(NamedTuple):
+    """The size of a Parquet file's table."""
+
+    num_columns: int
+    num_rows: int
+    unpacked: int  # Bytes.
+
+
+def parquet_size(path: str) -> ParquetSize:
+    """Return the size of a Parquet file's table, from its metadata; ValueError for other files."""
     import pyarrow.parquet
 
     try:
@@ -78,13 +102,14 @@ def _open_parquet(path: str) -> io.StringIO:
             metadata.row_group(i).total_byte_size
             for i in range(metadata.num_row_groups)
         )
-        limits.check_growth(os.path.getsize(path), unpacked)
-        frame = pd.read_parquet(path)
-        # An index with a name, such as that of the images, is a column.
-        if all(frame.index.names) and not {*frame.index.names} & {*frame.columns}:
-            frame = frame.reset_index()
-        return io.StringIO(frame.to_csv(index=False))
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path}: must be a Parquet file ({base.one_line(error)})"
-        ) from None
+        raise _no_parquet(path, error) from None
+    return ParquetSize(metadata.num_columns, metadata.num_rows, unpacked)
+
+
+def _no_parquet(path: str, error: Exception) -> ValueError:
+    """Return the error for a file that is no table in Parquet."""
+    reason = base.one_line(error)
+    return ValueError(
+        f"{path}: must be a Parquet file ({reason}); write it again, or as CSV"
+    )

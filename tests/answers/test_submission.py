@@ -910,6 +910,26 @@ def test_times_and_other_columns_are_left_out(tmp_path):
     assert checked.problems == checked.warnings == ()
 
 
+@cases.each(("spelling",), [("cue-conflict",), ("cue_conflict",), ("Cue-Conflict",)])
+def test_a_column_may_name_the_set_in_any_spelling(spelling, tmp_path):
+    checked = submission.check(write(tmp_path / "toy", table(set=spelling)))
+    assert checked.problems == checked.warnings == ()
+
+
+def test_captions_without_a_class_are_accepted_and_letters_have_advice(tmp_path):
+    """No note names a flag that `jbias submit` does not have."""
+    captions = ["A picture of an object"] * 1280
+    checked = submission.check(write(tmp_path / "a", table(response=captions)))
+    assert checked.problems == checked.warnings == ()
+    letters = [words[0] for words in WORDS]
+    frame = table(answers=letters).rename(columns={"object_response": "raw_response"})
+    checked = submission.check(write(tmp_path / "b", frame))
+    assert checked.is_accepted and len(checked.warnings) == 2
+    assert "1,280 answers are letters without a class" in checked.warnings[1]
+    assert "give the class of each answer in object_response" in checked.warnings[1]
+    assert not [line for line in checked.warnings if "--" in line]
+
+
 def test_parquet_is_accepted(tmp_path):
     folder = write(tmp_path / "toy")
     (folder / "toy.csv").unlink()
