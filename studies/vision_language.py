@@ -162,6 +162,8 @@ class Study:
         label, texture = letter_answers.cues()
         is_conflict = label != texture
         self.shape, self.texture = label[is_conflict], texture[is_conflict]
+        names = np.array(letter_answers.images())[is_conflict]
+        self.pictures = [*np.char.partition(names, "-")[:, [0, 2]].T]
         texts = dict(zip(answers["observer"], answers["answers"], strict=True))
         for row in captions.itertuples():
             texts[f"{row.observer}:{row.reader}"] = row.answers
@@ -274,6 +276,21 @@ def ranking(study: Study) -> dict[str, Any]:
     }
 
 
+def pictures(study: Study) -> dict[str, Any]:
+    """Return how many pairs differ if shapes and textures are counted as drawn, too."""
+    names = study.group(CHOICE)
+    shape = np.stack([study.marks[name].shape for name in names])
+    either = np.stack([study.marks[name].either for name in names])
+    pairs = ratios.compare_ratios(shape, either, clusters=study.pictures)
+    shapes, textures = (len(np.unique(names)) for names in study.pictures)
+    return {
+        "shapes": shapes,
+        "textures": textures,
+        "unadjusted": int(np.sum(pairs.pvalue <= LEVEL)),
+        "different": int(np.sum(pairs.adjusted <= LEVEL)),
+    }
+
+
 def encoders(study: Study) -> dict[str, Any]:
     """Return VLMs compared with their image encoders."""
     results = {}
@@ -325,14 +342,17 @@ def agreement(study: Study) -> dict[str, Any]:
     """Return the share of images on which a VLM decides as its encoder, and as other encoders.
 
     The encoder is read by 80 templates. The two sizes of CLIP ViT-L/14 are one encoder here. Of
-    the other encoders, the one that decides most similarly is compared, on the same images.
+    all other published CLIPs, the one that decides most similarly is compared, on the same images.
     """
+    clips = {
+        name.removesuffix("_None")
+        for name in study.letters
+        if name.startswith("clip/") and name.endswith("_None")
+    } - {_VIT224}
     own_shares, other_shares, pvalues = [], [], []
     for name, encoder in ENCODERS.items():
         letters = study.letters[f"{CHOICE}/{name}"]
-        agreements = {
-            x: letters == study.letters[f"{x}_None"] for x in (_VIT336, _EVA01, _EVA02)
-        }
+        agreements = {x: letters == study.letters[f"{x}_None"] for x in sorted(clips)}
         own_same = agreements.pop(_VIT336 if encoder == _VIT224 else encoder)
         other_same = max(agreements.values(), key=np.sum)
         both = np.stack([own_same, other_same])
@@ -347,7 +367,11 @@ def agreement(study: Study) -> dict[str, Any]:
         "own_is_largest": sum(
             x > y for x, y in zip(own_shares, other_shares, strict=True)
         ),
-        "different": int(np.sum(adjusted <= LEVEL)),
+        "models": len(own_shares),
+        "others": len(clips) - 1,
+        "different": int(
+            np.sum((adjusted <= LEVEL) & (np.array(own_shares) > other_shares))
+        ),
     }
 
 
@@ -618,8 +642,9 @@ def people(study: Study) -> dict[str, Any]:
         "alike": _facts(study, alike),
         "biased": _facts(study, biased),
         "stylized": _facts(study, sin.name),
-        "upper": float(choice["upper"].max()),
-        "people_lower": float(table.loc[is_person, "lower"].min()),
+        # Rounded outwards: the page says that no interval goes beyond these.
+        "upper": math.ceil(100 * choice["upper"].max()) / 100,
+        "people_lower": math.floor(100 * table.loc[is_person, "lower"].min()) / 100,
     }
 
 
@@ -640,6 +665,7 @@ def results(study: Study) -> dict[str, Any]:
     """Return all numbers of the page, by section."""
     sections = (
         ranking,
+        pictures,
         encoders,
         transformers,
         tasks,
