@@ -7,7 +7,7 @@ functions of `jbias.stats.ratios` and `jbias.stats.rank_intervals` take its arra
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Shaped
 
 from jbias.answers import observers
 
@@ -23,6 +23,9 @@ class Score:
     numerator: Bool[np.ndarray, "k n"]  # True where the observer decides for the shape.
     denominator: Bool[np.ndarray, "k n"]  # True where the decision counts.
     has_row: Bool[np.ndarray, "k n"]  # True where the observer's file has a row.
+    # For shape bias, the names of each image's shape picture and texture picture, which images
+    # share; () otherwise.
+    pictures: tuple[Shaped[np.ndarray, "n"], ...] = ()
 
 
 def shape_bias(panel: observers.Panel) -> Score | None:
@@ -36,11 +39,16 @@ def shape_bias(panel: observers.Panel) -> Score | None:
     decision = panel.decision[:, is_conflict]
     is_shape = decision == panel.label[is_conflict]
     is_texture = decision == panel.texture[is_conflict]
+    # Ids of cue conflicts are "airplane1-bicycle2".
+    names = [image.split("-") for image in np.array(panel.images)[is_conflict]]
     return Score(
         name="shape_bias",
         numerator=is_shape,
         denominator=is_shape | is_texture,
         has_row=panel.has_row[:, is_conflict],
+        pictures=tuple(np.array(names).T)
+        if names and min(map(len, names)) == 2
+        else (),
     )
 
 

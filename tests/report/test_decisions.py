@@ -21,7 +21,7 @@ from jbias.report.pages.decisions import (
     standing,
     standing_sections,
 )
-from jbias.stats import consistency
+from jbias.stats import consistency, ratios
 from tests.answers import published
 
 CLASSES = ("airplane", "bear", "bird", "cat")
@@ -193,6 +193,26 @@ def test_the_headline_counts_the_pairs_of_the_table(page):
     words = f"Of 45 pairs of observers, {unadjusted} differ in shape bias"
     assert words in results["headline"]
     assert f"and {holm} after Holm" in results["headline"]
+
+
+def test_pairs_are_also_counted_with_shared_pictures_drawn(page, folder):
+    """The names of images carry their two pictures; fewer pairs differ."""
+    out, results = page
+    panel = observers.panels(tables.read(str(folder)))["cue-conflict"]
+    names = np.array(panel.images)[panel.is_conflict]
+    pictures = [*np.char.partition(names, "-")[:, [0, 2]].T]
+    score = scores.shape_bias(panel)
+    compared = ratios.compare_ratios(
+        score.numerator, score.denominator, clusters=pictures
+    )
+    unadjusted, holm = (
+        int((p <= 0.05).sum()) for p in (compared.pvalue, compared.adjusted)
+    )
+    assert 0 < holm < results["sets"]["cue-conflict"]["count"]["holm"]
+    text = (out / "index.html").read_text("utf-8")
+    shapes, textures = (len({*x}) for x in pictures)
+    assert f"these {shapes} shape and {textures} texture pictures" in text
+    assert f"{unadjusted} differ without adjustment, and {holm} after Holm" in text
 
 
 def test_the_headline_has_the_mean_and_range_of_each_group(page):

@@ -58,8 +58,11 @@ def _limits(standings: Sequence[Standing]) -> Iterator[str]:
     if any(standing.panel.texture is not None for standing in standings):
         yield (
             "Images of a cue-conflict set share their pictures and textures (the same texture is "
-            "on many shapes). Intervals and tests treat images as independent, so they are "
-            "somewhat too narrow for other pictures and textures."
+            "on many shapes). Intervals, ranks and tests treat images as independent: they are "
+            "about further combinations of these pictures, and too narrow for other pictures and "
+            "textures. The section on pairs says how many pairs differ if the pictures are counted "
+            "as drawn, too (standard errors clustered in two ways: Cameron, Gelbach and Miller "
+            "2011, https://doi.org/10.1198/jbes.2010.07136)."
         )
         yield (
             "Shape bias says nothing about how often shapes are recognised: an observer that is "

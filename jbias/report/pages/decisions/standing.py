@@ -120,6 +120,26 @@ class ScoreResult:
         frame.insert(1, "second", known[np.asarray(compared.second)])
         return frame
 
+    @functools.cached_property
+    def pairs_of_pictures(self) -> ratios.ComparedRatios | None:
+        """Comparisons as in `pairs`, with the pictures that images share counted as drawn.
+
+        None for scores without pictures, for pictures that are all the same, and for fewer than
+        two observers with this score.
+        """
+        pictures = self.score.pictures
+        known = np.flatnonzero(self.is_known)
+        if not pictures or len(known) < 2 or min(len({*x}) for x in pictures) < 2:
+            return None
+        return ratios.compare_ratios(
+            self.score.numerator[known],
+            self.score.denominator[known],
+            self.score.has_row[known],
+            adjust="holm",
+            confidence=CONFIDENCE,
+            clusters=pictures,
+        )
+
 
 _PAIR_FIELDS = (
     "difference",

@@ -195,6 +195,7 @@ def pair_section(standing: Standing) -> Blocks:
     if pairs.empty:
         return
     yield document.Text(pair_sentence(standing))
+    yield document.Text(picture_sentence(standing))
     yield document.Text(
         f"Each pair is compared on the images that both have. The unadjusted verdict of a pair "
         "depends on these two observers alone, whoever else takes part; Holm's adjustment depends "
@@ -326,6 +327,23 @@ def pair_sentence(standing: Standing) -> str:
         f"Of {tables.count(counts['pairs'], 'pair')} of observers, {counts['unadjusted']:,} "
         f"{verb} in {standing.main_name} without adjustment (p ≤ {standing_lib.ALPHA:g}), and "
         f"{counts['holm']:,} after Holm's adjustment."
+    )
+
+
+def picture_sentence(standing: Standing) -> str:
+    """Return a sentence with the numbers of pairs that differ if shared pictures are drawn, or ""."""
+    compared = standing.main.pairs_of_pictures
+    if compared is None:
+        return ""
+    shapes, textures = (len({*names}) for names in standing.main.score.pictures)
+    unadjusted, holm = (
+        int((pvalue <= standing_lib.ALPHA).sum())
+        for pvalue in (compared.pvalue, compared.adjusted)
+    )
+    return (
+        f"This is about further combinations of these {shapes:,} shape and {textures:,} texture "
+        f"pictures. For other pictures, too (both counted as drawn), {unadjusted:,} differ "
+        f"without adjustment, and {holm:,} after Holm's."
     )
 
 
