@@ -6,7 +6,7 @@ numbers of a pair, and whether it is significant, do not depend on any other met
 Therefore p-values are not adjusted: at a level alpha, expect alpha k (k-1) / 2 false ones among the
 pairs of k equal methods. For tests that adjust see `posthoc`.
 Source: Ismail-Fawaz, Dempster, Tan, Herrmann, Miller, Schmidt, Berretti, Weber, Devanne, Forestier
-and Webb 2023, https://arxiv.org/abs/2305.11921; code: https://pypi.org/project/multi-comp-matrix
+and Webb 2023, https://arxiv.org/abs/2305.11921; code: the package multi-comp-matrix
 (0.0.4, by default `pvalue_correction=None`).
 
 Ties and zero differences: scores that differ only by rounding tie, and `posthoc.wilcoxon` is exact

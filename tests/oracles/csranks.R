@@ -1,8 +1,8 @@
 # Write csranks.json: confidence sets for ranks by csranks 1.2.3, the package of Mogstad, Romano,
 # Shaikh and Wilhelm, with R 4.2.2 and MASS.
 #
-# git clone https://github.com/cran/csranks /tmp/csranks
-# Rscript tests/oracles/csranks.R /tmp/csranks/R > tests/oracles/csranks.json
+# git clone https://github.com/cran/csranks build/csranks
+# Rscript tests/oracles/csranks.R build/csranks/R > tests/oracles/csranks.json
 
 library(stats)
 library(MASS)
