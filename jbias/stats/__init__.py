@@ -41,6 +41,7 @@ from jbias.stats.power import (
 )
 from jbias.stats.ratios import bootstrap_ratios, compare_ratios
 from jbias.stats.seed_tests import compare_seeds
+from jbias.stats.sequential import compare, compare_with_control
 from jbias.stats.sources_of_variance import sources_of_variance
 
 __all__ = [
@@ -52,8 +53,10 @@ __all__ = [
     "bootstrap_ratios",
     "bradley_terry",
     "bradley_terry_of_wins",
+    "compare",
     "compare_ratios",
     "compare_seeds",
+    "compare_with_control",
     "conover",
     "correlated_t",
     "datasets_for_nemenyi",
