@@ -47,6 +47,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "observer": ("subj", "subject", "observer", "model", "model_name", "network"),
     "dataset": ("set", "dataset"),
     "label": ("category", "label", "true_label", "truth", "target", "ground_truth"),
+    "texture": ("texture", "texture_class", "texture_label"),
     "condition": ("condition",),
 }
 # Names of roles for messages, where they differ.
@@ -60,6 +61,7 @@ KEYS: Mapping[str, str] = {
     "observer": "network",
     "dataset": "set",
     "label": "label",
+    "texture": "texture",
     "condition": "condition",
 }
 
@@ -81,6 +83,7 @@ class Roles:
     observer: str
     dataset: str
     label: str
+    texture: str
     condition: str
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from jbias.answers import observers
+from jbias.answers import observers, stimulus_names
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,16 +39,15 @@ def shape_bias(panel: observers.Panel) -> Score | None:
     decision = panel.decision[:, is_conflict]
     is_shape = decision == panel.label[is_conflict]
     is_texture = decision == panel.texture[is_conflict]
-    # Ids of cue conflicts are "airplane1-bicycle2".
-    names = [image.split("-") for image in np.array(panel.images)[is_conflict]]
+    names = [
+        stimulus_names.pictures(image) for image in np.array(panel.images)[is_conflict]
+    ]
     return Score(
         name="shape_bias",
         numerator=is_shape,
         denominator=is_shape | is_texture,
         has_row=panel.has_row[:, is_conflict],
-        pictures=tuple(np.array(names).T)
-        if names and min(map(len, names)) == 2
-        else (),
+        pictures=tuple(np.array(names).T) if names and all(names) else (),
     )
 
 

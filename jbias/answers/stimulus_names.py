@@ -4,7 +4,8 @@
   "0001_s5n_dnn_0_airplane_00_airplane1-bicycle2.png".
 - model-vs-human's other sets have names with the correct class, and often a column `category`;
   the set is the beginning of the file's name, "contrast_subject-01_session_1.csv".
-- Other sets need a column with the correct class of each image.
+- Other sets need a column with the correct class of each image. With a column of the texture's class
+  they are cue conflicts, too: the correct class is that of the shape.
 """
 
 import dataclasses
@@ -57,7 +58,9 @@ class Stimuli:
     classes: tuple[str, ...]
     images: tuple[str, ...]  # Ids, equal in all tables of the set.
     label: Int[np.ndarray, "n"]  # Correct class; for cue conflicts, that of the shape.
-    texture: Int[np.ndarray, "n"] | None  # For cue conflicts.
+    texture: (
+        Int[np.ndarray, "n"] | None
+    )  # For cue conflicts; -1: an image without texture.
 
 
 class Row(NamedTuple):
@@ -67,6 +70,7 @@ class Row(NamedTuple):
     image: str
     label: str  # "" without a column of labels.
     condition: str  # "" without a column of conditions.
+    texture: str = ""  # Class of the texture; "" without a column of textures.
 
 
 def plain_path(name: str) -> str:
@@ -199,6 +203,7 @@ def _conflicts(
                 name="the image",
             )
         _check_label(row, cue[1], place.category, row.label)
+        _check_texture(row, cue[2])
     ids = {name: number for number, name in enumerate(CLASSES16)}
     return Stimuli(
         dataset=dataset,
@@ -236,11 +241,14 @@ def _labelled(
             _check_label(row, category, row.label)
         labels.append(label)
     labelled = tuple({*labels})
-    added = [
-        name
-        for name in further_classes
-        if not (is_published or parsing.match_class(name, labelled))
-    ]
+    textures = [("" if is_published else row.texture.strip()) for row in rows]
+    added = sorted(
+        {
+            name
+            for name in (*further_classes, *filter(None, textures))
+            if not (is_published or parsing.match_class(name, labelled))
+        }
+    )
     is_16 = {name.casefold() for name in (*labels, *added)} <= {*CLASSES16}
     if is_published and not is_16:
         row, label = next(
@@ -264,8 +272,33 @@ def _labelled(
         classes=classes,
         images=tuple(images),
         label=np.array([ids[label] for label in labels], np.int32),
-        texture=None,
+        texture=_texture_ids(textures, classes) if any(textures) else None,
     )
+
+
+def _texture_ids(
+    textures: Sequence[str], classes: tuple[str, ...]
+) -> Int[np.ndarray, "n"]:
+    """Return the class id of each texture; -1 for "", an image without texture.
+
+    classes: all classes of the set, in any case.
+    """
+    ids = {name: number for number, name in enumerate(classes)} | {"": -1}
+    return np.array(
+        [ids[parsing.match_class(name, classes) if name else ""] for name in textures],
+        np.int32,
+    )
+
+
+def pictures(image: str) -> tuple[str, str] | None:
+    """Return the pictures that a published cue conflict was made of, such as ("cat7", "elephant1").
+
+    image: id of the image. None for another name.
+    """
+    if not _CONFLICT.fullmatch(image):
+        return None
+    shape, _, texture = image.partition("-")
+    return shape, texture
 
 
 def _check_label(row: Row, expected: str, *labels: str) -> None:
@@ -280,3 +313,15 @@ def _check_label(row: Row, expected: str, *labels: str) -> None:
                 "--columns=label=YOURS",
                 name=errors.abbreviate(row.image),
             )
+
+
+def _check_texture(row: Row, expected: str) -> None:
+    """Raise ValueError if a row's column of textures has another class than the image's name."""
+    if row.texture.strip() and row.texture.strip().casefold() != expected:
+        errors.refuse(
+            row.where,
+            f"have the texture {expected!r} that its name says",
+            row.texture,
+            "check the column of textures, or name another: --columns=texture=YOURS",
+            name=errors.abbreviate(row.image),
+        )

@@ -219,6 +219,7 @@ class Cells(NamedTuple):
     observer: str
     dataset: str
     label: str
+    texture: str
     condition: str
 
 
@@ -241,12 +242,16 @@ class _Table(NamedTuple):
 
 
 def _own_classes(opened: Sequence[_Table]) -> dict[str, list[str]]:
-    """Return the classes of sets that are not published, over all tables, by set."""
+    """Return the classes of sets that are not published, over all tables, by set.
+
+    Classes are those of labels and of textures.
+    """
     classes: dict[str, set[str]] = {}
     for table in opened:
         if table.own_set:
-            labels = {stimulus_names.label_of(row) for row in table.rows} - {""}
-            classes.setdefault(table.own_set, set()).update(labels)
+            names = {stimulus_names.label_of(row) for row in table.rows}
+            names |= {row.texture.strip() for row in table.rows}
+            classes.setdefault(table.own_set, set()).update(names - {""})
     return {name: sorted(labels) for name, labels in classes.items()}
 
 
@@ -270,7 +275,9 @@ def _read_tables(file: _File, columns: Mapping[str, str], dataset: str) -> list[
             dataset=set_name,
             cells=set_rows,
             rows=[
-                stimulus_names.Row(row.where, row.image, row.label, row.condition)
+                stimulus_names.Row(
+                    row.where, row.image, row.label, row.condition, row.texture
+                )
                 for row in set_rows
             ],
         )
@@ -312,7 +319,7 @@ def _make_observer(
 ) -> _Read:
     """Return the observer of a table.
 
-    parse, options: see `read`. further_classes: labels of the set in all tables.
+    parse, options: see `read`. further_classes: labels and textures of the set in all tables.
     """
     cells, roles = table.cells, table.roles
     stimuli = stimulus_names.recognise(

@@ -160,6 +160,8 @@ def _source(observer: observers.Observer) -> sources.ArraySource:
     columns = {"label": label}
     cues = texture is not None
     if cues:
+        columns["texture"] = texture
+    if cues and all(map(stimulus_names.pictures, images)):
         columns |= geirhos.cues(observer.dataset, images, observer.classes)
     content = [
         observer.classes,

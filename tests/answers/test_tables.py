@@ -9,7 +9,7 @@ import sys
 import pandas as pd
 import pytest
 
-from jbias.answers import columns, observers, parsing, tables
+from jbias.answers import columns, observers, parsing, scores, tables
 from jbias.untrusted import limits
 from tests import cases
 from tests.answers import published
@@ -506,3 +506,56 @@ def test_the_classes_of_a_set_are_those_of_all_its_files(tmp_path):
     assert (a.label.tolist(), b.label.tolist()) == ([1, 2], [0])
     assert c.classes == parsing.CLASSES16
     observers.panels([a, b, c])
+
+
+OWN_CONFLICTS = (
+    ("1.png", "star", "star", "moon"),
+    ("2.png", "moon", "star", "moon"),
+    ("3.png", "star", "moon", "star"),
+    ("4.png", "sun", "moon", "star"),
+    ("5.png", "star", "star", "star"),  # No conflict.
+    ("6.png", "na", "moon", "star"),
+)
+HEADER = ("image", "object_response", "category", "texture")
+
+
+def test_a_column_of_textures_makes_cue_conflicts_of_a_set_of_ones_own(tmp_path):
+    """By hand: one shape and two texture decisions, one neither, one without answer."""
+    rows = [*OWN_CONFLICTS, ("7.png", "sun", "sun", "")]
+    path = write(tmp_path / "mine.csv", rows, HEADER)
+    (observer,) = tables.read(path)
+    assert observer.dataset == "images"
+    assert observer.classes == ("moon", "star", "sun")
+    bias = observer.shape_bias
+    assert (bias.n_shape, bias.n_texture) == (1, 2)
+    assert observer.is_conflict.tolist() == [True] * 4 + [False, True, False]
+    assert observer.texture.tolist() == [0, 0, 1, 1, 1, 1, -1]
+    assert observer.accuracy == 3 / 7
+
+
+def test_a_texture_may_be_a_class_of_no_shape(tmp_path):
+    path = write(tmp_path / "mine.csv", [("1.png", "wool", "star", "wool")], HEADER)
+    (observer,) = tables.read(path)
+    assert observer.classes == ("star", "wool")
+    assert observer.shape_bias.n_texture == 1
+
+
+def test_a_column_of_textures_must_agree_with_the_name(tmp_path):
+    right = [(IMAGES[2], "cat", "cat", "elephant")]
+    (observer,) = tables.read(write(tmp_path / "right.csv", right, HEADER))
+    assert observer.shape_bias.n_shape == 1
+    wrong = write(tmp_path / "wrong.csv", [(IMAGES[2], "cat", "cat", "dog")], HEADER)
+    message = refusal(wrong)
+    assert "texture 'elephant'" in message and "--columns=texture=YOURS" in message
+
+
+def test_shared_pictures_are_those_of_published_names_alone(tmp_path):
+    """Names such as "img-1.png" name no pictures."""
+    rows = [(f"img-{name}", *cells) for name, *cells in OWN_CONFLICTS[:3]]
+    own_panels = observers.panels(tables.read(write(tmp_path / "a.csv", rows, HEADER)))
+    assert scores.shape_bias(own_panels["images"]).pictures == ()
+    published_rows = [(IMAGES[0], "airplane"), (IMAGES[2], "cat")]
+    panels = observers.panels(tables.read(write(tmp_path / "b.csv", published_rows)))
+    shapes, textures = scores.shape_bias(panels["cue-conflict"]).pictures
+    assert shapes.tolist() == ["airplane1", "cat7"]
+    assert textures.tolist() == ["bicycle2", "elephant1"]
