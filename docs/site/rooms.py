@@ -43,6 +43,7 @@ ABOUT = {
     "torch": "networks of PyTorch",
     "build": "what a config names",
     "runs": "what a run leaves",
+    "deciding": "seeds until decided",
     "algos": "an algorithm a file",
     "models": "networks with taps",
     "augment": "what a batch undergoes",
