@@ -189,7 +189,8 @@ def _look(comparison: Comparison, method: str) -> Look:
     )
     pairs = [(scores[seed], reference_scores[seed]) for seed in ended]
     complete = [(a, b) for a, b in pairs if a is not None and b is not None]
-    a, b = zip(*complete) if complete else ((), ())
+    a = tuple(score for score, _ in complete)
+    b = tuple(score for _, score in complete)
     result = sequential.compare(
         a,
         b,

@@ -66,9 +66,9 @@ def test_another_config_method_or_kind_of_reference_is_refused(tmp_path):
     trained_here = dataclasses.replace(PLAN, are_trained=False)
     with pytest.raises(ValueError, match=r"reference.is: 'runs' != 'a config'"):
         state_file.resume(tmp_path, state_file.State(trained_here, CONFIGS))
-    further = dataclasses.replace(PLAN, methods=("new", "third"))
+    with_third = dataclasses.replace(PLAN, methods=("new", "third"))
     with pytest.raises(ValueError, match=r"methods: \['new'\] != \['new', 'third'\]"):
-        state_file.resume(tmp_path, state_file.State(further, CONFIGS))
+        state_file.resume(tmp_path, state_file.State(with_third, CONFIGS))
 
 
 def test_runs_that_are_added_to_the_reference_change_no_pair(tmp_path):
