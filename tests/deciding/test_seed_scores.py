@@ -11,6 +11,25 @@ from jbias.runs import results, selection
 SETTINGS = comparison_lib.Settings(metric="accuracy", dataset="edge")
 
 
+def _record(seed, step, dataset, metric, value):
+    """Return a record of the test's run."""
+    return results.Record(
+        run="r",
+        algorithm="erm",
+        variant="",
+        model="cnn",
+        train_data="d",
+        stage=0,
+        seed=seed,
+        step=step,
+        epoch=float(step),
+        dataset=dataset,
+        condition="",
+        metric=metric,
+        value=value,
+    )
+
+
 def write_run(workdir, scores, *, done="finished", hours=1.0):
     """Write a run with two evaluations per seed; scores: (valid, edge) per step, None: diverged."""
     workdir.mkdir(parents=True)
@@ -19,16 +38,12 @@ def write_run(workdir, scores, *, done="finished", hours=1.0):
     for step in range(2):
         records = []
         for seed, pairs in scores.items():
-            start = ("r", "erm", "", "cnn", "d", 0, seed, step, float(step))
             if pairs is None:
-                records.append(
-                    results.Record(
-                        *start, "train", "", "diverged", 1.0, status="diverged"
-                    )
-                )
+                record = _record(seed, step, "train", "diverged", 1.0)
+                records.append(record._replace(status="diverged"))
                 continue
             for name, value in zip(("valid", "edge"), pairs[step], strict=True):
-                records.append(results.Record(*start, name, "", "accuracy", value))
+                records.append(_record(seed, step, name, "accuracy", value))
         results.write(workdir / "evals" / f"{step}.jsonl", records)
     total = {"device_hours": hours}
     (workdir / "costs.json").write_text(json.dumps({"total": total}))
