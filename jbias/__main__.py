@@ -59,6 +59,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
             "jbias.submit",
             "check a folder of decisions for the standing table",
         ),
+        "card": (
+            "jbias.cards",
+            "write or verify a card of a model's biases, with a badge",
+        ),
         "look": ("jbias.look", "draw test images and saliency maps"),
         "papers": (
             "jbias.papers",

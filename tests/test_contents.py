@@ -38,6 +38,7 @@ COMMANDS = (
         "audit",
         "study",
         "submit",
+        "cards",
         "launch.sweep",
     ),
     *("report.biases", "report.correlate", "report.decisions", "report.distortion"),

@@ -13,6 +13,7 @@ from absl import flags
 from jbias import __main__ as command_line
 from jbias import audit, evaluate, export_stimuli, look, plan, prepare, study, submit
 from jbias import config as jc
+from jbias.cards import cli as cards_cli
 from jbias.launch import sweep
 from jbias.measuring import cli as measuring_cli
 from jbias.papers import biases as papers_biases
@@ -134,6 +135,9 @@ READERS = {
         export_stimuli.parser(), arguments, "suite", jc.check
     ),
     "submit": lambda arguments: submit.parser().parse_args(arguments),
+    "cards": lambda arguments: cli.parse(
+        cards_cli.parser(), arguments, "suite", jc.check
+    ),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }
@@ -174,7 +178,7 @@ def known_flags() -> set[str]:
     ]
     parsers += [papers_shifts.parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser(), measured._parser(), decisions._parser()]
-    parsers += [submit.parser()]
+    parsers += [submit.parser(), cards_cli.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

@@ -37,7 +37,7 @@ FLOORS = (
         "export_stimuli",
         "submit",
     ),
-    ("checking",),
+    ("checking", "cards"),
     ("main", "study", "plan", "papers", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -50,6 +50,7 @@ WITHOUT_JAX = (
     "papers",
     "answers",
     "deciding",
+    "cards",
     "measures",
     "stimuli/shown",
     "evals/registry",
@@ -206,6 +207,7 @@ COMMANDS = [
     "export_stimuli",
     "look",
     "submit",
+    "cards",
     "audit",
     "plan",
     "study",

@@ -744,6 +744,7 @@ class NetworkEvaluation:
         description = self.describe(task)
         description |= details
         description["environment"] = workdirs.environment()
+        description["ended"] = messages.utc_now()
         path = self.folder / "measures" / f"{task.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, json.dumps(description, indent=1))

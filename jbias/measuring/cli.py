@@ -36,9 +36,13 @@ measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM.
 import argparse
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jbias import config as jc
 from jbias.runtime import cli
+
+if TYPE_CHECKING:
+    from jbias.measuring import run
 
 _MODEL = "the model to measure: a weights file, run, function or table of decisions, see above"
 _USAGE = "%(prog)s MODEL [--stimuli DIR] [--imagenet DIR] [--data DIR|shapes] [options]"
@@ -59,6 +63,13 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
     args: the flags. changes: overrides of the suite's entries, "--suite.key=value".
     """
+    from jbias.measuring import run
+
+    return run.command(request(args, changes))
+
+
+def request(args: argparse.Namespace, changes: Sequence[str]) -> "run.Request":
+    """Return the request of parsed arguments; changes: see `_measure`."""
     from jbias.measuring import models, run, sets
 
     if args.devices:
@@ -83,7 +94,7 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         trained=args.trained,
         method=args.method,
     )
-    request = run.Request(
+    return run.Request(
         args.MODEL,
         folders,
         settings=settings,
@@ -94,13 +105,18 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         out=args.out,
         options={"name": args.name} if args.name else {},
     )
-    return run.command(request)
 
 
 def parser() -> cli.Parser:
     """Return the parser of `jbias measure`."""
     arguments = cli.Parser("measuring", __doc__, usage=_USAGE)
     arguments.add_argument("MODEL", help=_MODEL)
+    add_flags(arguments)
+    return arguments
+
+
+def add_flags(arguments: cli.Parser) -> None:
+    """Add the flags of `jbias measure` to a parser."""
     texts = {
         "--stimuli=DIR": "folder of Geirhos' stimuli: either DIR/<class>/ with the cue "
         "conflicts of the 16 classes, or a folder that contains cue-conflict/, edge/ and "
@@ -198,4 +214,3 @@ def parser() -> cli.Parser:
         help="number of GPUs, TPU chips or CPUs of this machine to use; 0 uses all (default: "
         "%(default)s)",
     )
-    return arguments

@@ -145,7 +145,7 @@ def measure(
     with xla.fixed_settings() as overridden:
         for line in overridden:
             call.say(line)
-        measurements = _measure(request, call)
+        measurements = measure_networks(request, call)
     if not measurements:
         reasons = "; ".join(call.left_out.values()) or "no network was given"
         raise ValueError(f"nothing was measured: {reasons}")
@@ -189,7 +189,7 @@ def command(request: Request) -> int:
     invalid request, and if there is no network at the path.
     """
     call = commands.Command("measured")
-    measurements = _measure(request, call)
+    measurements = measure_networks(request, call)
     if not measurements and not call.left_out:
         raise ValueError(
             f"MODEL: no network was found at {request.model!r}; check the path"
@@ -224,7 +224,9 @@ def _page_command(request: Request) -> str:
     return f"jbias report decisions {' '.join(words)}"
 
 
-def _measure(request: Request, call: commands.Command) -> list[measured.Measured]:
+def measure_networks(
+    request: Request, call: commands.Command
+) -> list[measured.Measured]:
     """Return the results of each network that was measured.
 
     Networks that fail, or that cannot be read, are left out and added to call.left_out. Networks

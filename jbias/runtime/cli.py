@@ -31,6 +31,7 @@ def unknown_argument(word: str, known: Iterable[str]) -> str:
 
 # Commands whose names differ from the names of their modules.
 _COMMAND_NAMES = {
+    "cards": "card",
     "export_stimuli": "export-stimuli",
     "measuring": "measure",
 }
