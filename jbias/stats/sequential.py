@@ -36,7 +36,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import scipy.optimize
-import scipy.special
 from jaxtyping import Bool, Float
 
 from jbias import errors
@@ -291,15 +290,15 @@ def confidence_sequence(
 
 def log_evalues(
     values: Float[np.ndarray, "*batch n"],
-    mean: float,
+    mean: float | Float[np.ndarray, "*batch 1"],
     fractions: tuple[float, ...] = FRACTIONS,
 ) -> Float[np.ndarray, "*batch n"]:
     """Return the logarithm of the e-value against "the mean is `mean`" after each value.
 
-    values: numbers in [0, 1], in order of arrival along the last axis. mean: in (0, 1).
-    fractions: the fractions c of the module's bets.
+    values: numbers in [0, 1], in order of arrival along the last axis. mean: in (0, 1); an array
+    has a mean for each sequence of values. fractions: the fractions c of the module's bets.
     """
-    assert 0 < mean < 1, mean
+    assert np.all((0 < mean) & (mean < 1)), mean
     ups, downs = _log_capitals(values, mean, fractions, cumulate=np.cumsum)
     return np.logaddexp.reduce([*ups, *downs]) - math.log(2 * len(fractions))
 
@@ -391,9 +390,7 @@ def _end_of_interval(
 
     def excess(m: float) -> float:
         ups, downs = _log_capitals(values, m, FRACTIONS, cumulate=np.sum)
-        log_mean = scipy.special.logsumexp([*ups, *downs]) - math.log(
-            2 * len(FRACTIONS)
-        )
+        log_mean = np.logaddexp.reduce([*ups, *downs]) - math.log(2 * len(FRACTIONS))
         return log_mean - threshold
 
     if excess(least) <= 0:
