@@ -468,9 +468,10 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
         type=cli.positive,
         metavar="D",
         help="smallest difference between two algorithms that matters to you, in the unit of "
-        "the scores; used by the tests of equivalence, the power and the section on few seeds "
-        "(default: 1 for percentages, 0.01 for scores of at most 1; in the section on few "
-        "seeds 10 for percentages, and 0.1 for scores of at most 1)",
+        "the scores; used by the tests of equivalence, the power, the section on few seeds and "
+        "the comparisons after every seed (default: 1 for percentages, 0.01 for scores of at "
+        "most 1; in the section on few seeds 10 for percentages, and 0.1 for scores of at "
+        "most 1; after every seed, equivalence is not tested)",
     )
     parser.add_argument(
         "--lower-is-better",

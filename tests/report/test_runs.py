@@ -110,13 +110,14 @@ def test_all_tables_and_figures_are_written(runs, tmp_path):
     names += (
         "comparison_matrix",
         "few_seeds",
+        "until_decided",
     )  # Three algorithms have no blocks of data sets.
     names += ("selections", "selection_tests", "settings", "provenance", "data")
     ends = ("csv", "tex", "md", "parquet")
     assert tables == {f"{name}.{end}" for name in names for end in ends}
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
     names = ("critical_difference", "comparison_matrix", "iqm", "profiles", "power")
-    names += ("curves_accuracy", "curves_shape_bias")
+    names += ("curves_accuracy", "curves_shape_bias", "until_decided")
     assert figures == {f"{name}.svg" for name in names}
 
 

@@ -29,6 +29,7 @@ from jbias.report.pages.benchmark import (
     selection_section,
     similar_sets_section,
     stability_section,
+    until_decided_section,
 )
 
 Analysis = analysis_lib.Analysis
@@ -45,6 +46,7 @@ class BenchmarkResults:
     curves: Sequence[document.Figure | None]
     seed_tests: Sequence[document.Block | None]  # Of one or two data sets, else ().
     few_seeds: Sequence[document.Block | None]
+    until_decided: Sequence[document.Block | None]
     grid: Sequence[document.Block | None]
     bias_table: tables.Table | None
     biases: Mapping[str, Mapping[str, str]]  # See `score_section.shape_biases`.
@@ -102,6 +104,7 @@ def _compute(study: benchmark_scores.BenchmarkScores) -> BenchmarkResults:
             lambda: selection_section.variability(study) if study.is_runs else None
         )
         few_seeds_blocks = pool.submit(lambda: [*few_seeds.blocks(study)])
+        until_decided = pool.submit(lambda: [*until_decided_section.blocks(study)])
         grid_blocks = pool.submit(lambda: [*grids.blocks(study)])
         warnings = pool.submit(lambda: study.warnings)
         warnings.result()  # Now cached by the study.
@@ -114,6 +117,7 @@ def _compute(study: benchmark_scores.BenchmarkScores) -> BenchmarkResults:
             curves=curves.result(),
             seed_tests=[*seed_sections.blocks(analysis)],
             few_seeds=few_seeds_blocks.result(),
+            until_decided=until_decided.result(),
             grid=grid_blocks.result(),
             bias_table=bias_table,
             biases=score_section.shape_biases(study, bias_table),
@@ -221,6 +225,9 @@ SECTIONS = (
     ),
     _folded("seeds", "Stability", lambda x: stability_section.blocks(x.analysis)),
     _folded("few_seeds", "Results with fewer seeds", lambda x: x.few_seeds),
+    _folded(
+        "until_decided", "Decided by now, and seeds needed", lambda x: x.until_decided
+    ),
     _folded("grid", "Methods at every value of a setting", lambda x: x.grid),
     _folded("power", "Power", lambda x: power_section.blocks(x.analysis)),
     _folded("caveats", "What to keep in mind", _caveats),
