@@ -58,7 +58,7 @@ def test_every_data_set_has_its_line():
 
 def test_a_new_set_gets_its_line_after_that_of_the_row_above():
     page = PAGE.read_text("utf-8")
-    start, end = page.index("**office_home**. "), page.index("**celeba**. ")
+    start, end = page.index("**office_home**. "), page.index("**vlcs**. ")
     data_set = data.DATASETS["office_home"]
     line = f"{facts(data_set)}{data_set.cite}.\n\n"
     assert with_lines(page[:start] + page[end:]) == page[:start] + line + page[end:]

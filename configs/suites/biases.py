@@ -10,6 +10,10 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
                     for networks of ImageNet's 1000 classes; root has val/
 :more=DIR           folder of other sets of ImageNet's classes: imagenetv2/, imagenet-a/,
                     imagenet-r/, sketch/, stylized-imagenet/
+:objectnet=DIR      ObjectNet, images/, accuracy on its 113 classes that overlap with ImageNet's
+:refined=DIR        REFINED-BIAS, refined_bias_shape/ and refined_bias_texture/
+:frequency=DIR      frequency cue conflicts: shape bias is the share of decisions by low
+                    frequencies
 :real=FILE          real.json, with all correct classes of each validation image
 :stimuli=DIR        folder of edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019
 :humans=DIR         folder raw-data of model-vs-human, with people's answers to these stimuli
@@ -76,6 +80,7 @@ OTHERS = types.MappingProxyType(
     }
 )
 BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
+FREQUENCY = "frequency_cue_conflict"
 SMOKE = 240  # Images of each set; a multiple of what shapes draws together.
 SHARED_ARGUMENTS = types.MappingProxyType(
     dict(suites.SHARED_ARGUMENTS, attacked=0, suppression=False)
@@ -83,9 +88,9 @@ SHARED_ARGUMENTS = types.MappingProxyType(
 ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation",),
-        "tiny_imagenet": ("root", "stimuli", "humans", "others"),
-        "stimuli": ("stimuli", "humans", "others"),
-        "folder": ("root", "stimuli", "humans", "others", "split"),
+        "tiny_imagenet": ("root", "stimuli", "humans", "others", "frequency"),
+        "stimuli": ("stimuli", "humans", "others", "frequency"),
+        "folder": ("root", "stimuli", "humans", "others", "frequency", "split"),
         "pacs": ("root", "style"),
         "cifar10": ("root",),
         "cifar100": ("root",),
@@ -94,7 +99,10 @@ ARGUMENTS = types.MappingProxyType(
             "stimuli",
             "humans",
             "others",
+            "frequency",
             "more",
+            "objectnet",
+            "refined",
             "real",
             "textures",
             "backgrounds",
@@ -111,6 +119,9 @@ OWN = types.MappingProxyType(
         "humans": "",
         "others": "",
         "more": "",
+        "objectnet": "",
+        "refined": "",
+        "frequency": "",
         "real": "",
         "textures": "",
         "backgrounds": "",
@@ -127,7 +138,7 @@ BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
 NEEDS = types.MappingProxyType(
     {
         "human": "humans=DIR, and stimuli=DIR or others=DIR,",
-        "shape_bias": "stimuli=DIR",
+        "shape_bias": "stimuli=DIR or frequency=DIR",
         "decoding": "stimuli=DIR",
         "critical_band_original": "data=imagenet",
     }
@@ -138,6 +149,9 @@ SETS_NEED = types.MappingProxyType(
         **dict.fromkeys(OTHERS, "others=DIR"),
         **dict.fromkeys(BACKGROUNDS, "backgrounds=DIR"),
         "texture": "textures=DIR",
+        "objectnet": "objectnet=DIR",
+        "refined_bias": "refined=DIR",
+        FREQUENCY: "frequency=DIR",
     }
 )
 
@@ -201,9 +215,10 @@ def _measures(
     measures = dict(accuracy=_on_whole_sets(arg, names, probe="plain"))
     if clean:
         measures.update(_measures_of_clean(arg, size, clean))
-    if conflict:
+    conflicts = tuple(name for name in names if name in (conflict, FREQUENCY))
+    if conflicts:
         rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
-        measures["shape_bias"] = _on_whole_sets(arg, (conflict,), aggregates=rules)
+        measures["shape_bias"] = _on_whole_sets(arg, conflicts, aggregates=rules)
     if conflict and clean:
         decoding = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
         if arg.smoke:
@@ -341,6 +356,10 @@ def imagenet(arg) -> Preset:
         for name, (data, split, folder) in RELATIVES.items():
             root = f"{arg.more}/{folder}".rstrip("/")
             sets[name] = dict(data=data, split=split, root=root)
+    if arg.objectnet:
+        sets["objectnet"] = dict(data="objectnet", split="test", root=arg.objectnet)
+    if arg.refined:
+        sets["refined_bias"] = dict(data="refined_bias", split="both", root=arg.refined)
     if arg.textures:
         sets["texture"] = dict(
             data="folder", split="texture", root=arg.textures, space="entry16"
@@ -363,11 +382,13 @@ def _conflict(arg) -> str:
 
 
 def _stimuli(arg) -> dict[str, dict]:
-    """Return Geirhos' stimuli and the other sets of model-vs-human, if given."""
+    """Return Geirhos' stimuli, other sets of model-vs-human and frequency cues, if given."""
     sets = datasets.stimuli(arg.stimuli)
     if arg.others:
         for name, split in OTHERS.items():
             sets[name] = dict(data="model_vs_human", split=split, root=arg.others)
+    if arg.frequency:
+        sets[FREQUENCY] = dict(data=FREQUENCY, split="test", root=arg.frequency)
     return sets
 
 

@@ -19,8 +19,10 @@ Options = Mapping[str, inspect.Parameter]
 Column = Int[np.ndarray, "n"]
 Columns = Mapping[str, Column]
 
-# Label spaces. Classes of one space are compared by name; labels.py maps between spaces.
-SPACES = ("names", "wnid", "entry16")
+# Label spaces whose classes consist of classes of ImageNet; class_maps.members has them.
+GROUPED_SPACES = ("entry16", "objectnet", "refined_bias")
+# Label spaces. Classes of one space are compared by name; class_maps.py maps between spaces.
+SPACES = ("names", "wnid", *GROUPED_SPACES)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -45,6 +47,9 @@ class Source(abc.ABC):
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     # The authors' rule: networks choose among the classes of this data set only.
     restrict: bool = False
+    # The authors' rule for several network classes per class, one of class_maps.AGGREGATES;
+    # "": the rule of the config or the suite.
+    aggregate: str = ""
     # Column -> names of its values, for columns that have names.
     values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -130,6 +135,7 @@ class DataSet(abc.ABC):
     # Number of images as published, of each split or of every split; 0 where that varies.
     images: Mapping[str, int] | int = 0
     is_native: bool = False  # True if the images are published at one size.
+    is_test_only: bool = False  # True if the licence forbids training on the images.
 
     @property
     @abc.abstractmethod

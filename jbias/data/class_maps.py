@@ -1,7 +1,7 @@
 """Maps from the classes of a trained network to the classes of a test set.
 
-Classes are matched by their names inside one label space, from WordNet ids to Geirhos' 16
-classes, or by a user's own CSV file with the columns `train_class` and `test_class`: a line for
+Classes are matched by their names inside one label space, from WordNet ids to classes that
+consist of classes of ImageNet, such as Geirhos' 16 (`members`), or by a user's own CSV file with the columns `train_class` and `test_class`: a line for
 each class of the network that is used. Several classes of the network may be mapped to one
 class of the test, but each class of the network to one class only. The network's classes that
 are mapped to a class of the test are called its members. Other columns are ignored.
@@ -71,7 +71,7 @@ class LabelSpace(NamedTuple):
     """
 
     classes: tuple[str, ...]  # Names, in the order of class ids.
-    space: str  # "names", "wnid" or "entry16".
+    space: str  # One of base.SPACES.
     answers: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
@@ -289,11 +289,11 @@ def match(
 
     If both sides have the same space, decisions are training classes, and every test class
     must be one of them. Other spaces are also matched by equal names if training has all names
-    of the test, except for a test in "entry16". For WordNet ids and a test in "entry16",
-    decisions are Geirhos' 16 classes, whose members are training classes; a class without a
-    member gets a zero column and relabel -1.
+    of the test, except for a test in "entry16". For WordNet ids and a test in one of
+    base.GROUPED_SPACES, decisions are all classes of that space, such as Geirhos' 16, whose
+    members are training classes; a class without a member gets a zero column and relabel -1.
 
-    train_space, test_space: "names", "wnid" or "entry16".
+    train_space, test_space: one of base.SPACES.
     aggregate: one of AGGREGATES. The mean of probabilities is the published rule for 16
       classes. "mean_logit", as in BiasBed's release, puts large classes at a disadvantage.
     mapping: path of a CSV file (`read_mapping`) that replaces the rules above; decisions are
@@ -324,16 +324,28 @@ def match(
     return _restricted(class_map, len(train.classes)) if restrict else class_map
 
 
-@functools.cache
 def geirhos16() -> Mapping[str, tuple[str, ...]]:
     """Return {class: WordNet ids} of Geirhos' 16 classes, in alphabetical order."""
-    classes = tables.read("geirhos16")["classes"]
+    return members("entry16")
+
+
+@functools.cache
+def members(space: str) -> Mapping[str, tuple[str, ...]]:
+    """Return {class: WordNet ids} of a space's classes, which consist of classes of ImageNet.
+
+    space: one of base.GROUPED_SPACES. "refined_bias" has the classes of both cues.
+    """
+    if space == "refined_bias":
+        table = tables.read("refined_bias")
+        classes = {**table["shape"], **table["texture"]}
+    else:
+        classes = tables.read({"entry16": "geirhos16"}.get(space, space))["classes"]
     return {name: tuple(wnids) for name, wnids in classes.items()}
 
 
-def _class_of_16() -> dict[str, str]:
-    """Return {WordNet id: class} of all members of Geirhos' 16 classes."""
-    return {wnid: name for name, wnids in geirhos16().items() for wnid in wnids}
+def _class_of_id(space: str) -> dict[str, str]:
+    """Return {WordNet id: class} of the members of all classes of a space (`members`)."""
+    return {wnid: name for name, wnids in members(space).items() for wnid in wnids}
 
 
 def _match(
@@ -348,7 +360,7 @@ def _match(
 
     The first rule that applies is used: the file `mapping`; the pairs of `_explicit_pairs`;
     equal names, if the spaces are equal or, for other tests than "entry16", all test classes
-    are training classes; WordNet ids as members of the 16 classes. base.Mismatch if no rule
+    are training classes; WordNet ids as members of the test's classes. base.Mismatch if no rule
     applies. answers: {class of training: its name in other data sets}.
     """
     same_space = train.space == test.space
@@ -369,11 +381,17 @@ def _match(
         )
     if is_answered or same_space:  # Equal names go before the meanings of names.
         return _by_name(train.classes, test.classes)
-    if (train.space, test.space) == ("wnid", "entry16"):
-        return _sixteen(train.classes, test.classes, aggregate)
-    must = "label spaces must be the same, or 'wnid' for training and 'entry16' for the"
-    got = f"test, got {train.space!r} and {test.space!r}; test on a set of the same"
-    raise base.Mismatch(f"data.class_maps: {must} {got} classes, or write a mapping")
+    if _consists_of_ids(train, test):
+        return _by_members(train.classes, test, aggregate)
+    must = "label spaces must be the same, or 'wnid' for training and one of"
+    must = f"{must} {', '.join(base.GROUPED_SPACES)} for the test"
+    got = f"got {train.space!r} and {test.space!r}; test on a set of the same classes"
+    raise base.Mismatch(f"data.class_maps: {must}, {got}, or write a mapping")
+
+
+def _consists_of_ids(train: LabelSpace, test: LabelSpace) -> bool:
+    """Return True if the test's classes consist of WordNet ids, and the network's are such ids."""
+    return train.space == "wnid" and test.space in base.GROUPED_SPACES
 
 
 def _explicit_pairs(
@@ -382,11 +400,11 @@ def _explicit_pairs(
     """Return {class of training: class of the test} by the names in `answers`.
 
     answers: {class of training: its name in other data sets}. Names that are no class of the
-    test are left out. For a test in "entry16", {} if the network has WordNet ids. For other
-    tests, {} if no pair has different names, or if the network has WordNet ids and a class of
+    test are left out. For a test whose classes consist of WordNet ids, {} if the network has
+    such ids. For other tests than "entry16", {} if no pair has different names, or if the network has WordNet ids and a class of
     the test has no pair. Equal names or WordNet ids are then used instead.
     """
-    if (train.space, test.space) == ("wnid", "entry16"):
+    if _consists_of_ids(train, test):
         return {}  # Answered by ids.
     matched = {
         train_class: _test_class(answer, test)
@@ -412,14 +430,16 @@ def _test_class(name: str, test: LabelSpace) -> str:
     """Return the class of a test set to which the name of a network's class is mapped.
 
     This is `name` itself, if the test has a class of this name. Otherwise a word of ImageNet is
-    replaced by its WordNet id, and for tests in "entry16" an id by its class of Geirhos' 16.
-    The result need not be a class of the test.
+    replaced by its WordNet id, and an id by the class of which it is a member, if the test's
+    space has such classes (`members`). The result need not be a class of the test.
     """
     (spelled,) = base.match_spelling([name], test.classes)
     if spelled in test.classes:
         return spelled
     wnid = _ids([name]).get(name, name)
-    return _class_of_16().get(wnid, wnid) if test.space == "entry16" else wnid
+    if test.space not in base.GROUPED_SPACES:
+        return wnid
+    return _class_of_id(test.space).get(wnid, wnid)
 
 
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
@@ -438,21 +458,35 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     return ClassMap(train, None, np.array([ids[name] for name in test], np.int32))
 
 
-def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
-    """Return the map from WordNet ids to Geirhos' 16 classes.
+_OF_SPACE = {
+    "entry16": "Geirhos' 16",
+    "objectnet": "ObjectNet's 113",
+    "refined_bias": "the 20 of REFINED-BIAS",
+}
 
-    Decisions are all 16 classes. train, test: classes. ValueError if a test class is not one
-    of the 16, base.Mismatch if no training class belongs to one of the 16.
+
+def _by_members(train: tuple[str, ...], test: LabelSpace, aggregate: str) -> ClassMap:
+    """Return the map from WordNet ids to classes that consist of them, such as Geirhos' 16.
+
+    Decisions are all classes of the test's space (`members`). train: WordNet ids. ValueError if
+    a test class is not one of them, base.Mismatch if no training class is a member of one.
     """
-    sixteen, class_of_id = geirhos16(), _class_of_16()
-    for name in test:
-        noun, must = "classes of 'entry16'", "be Geirhos' 16"
-        errors.check_known("data.class_maps", name, sixteen, noun, must=must)
+    known, class_of_id = members(test.space), _class_of_id(test.space)
+    which = _OF_SPACE[test.space]
+    for name in test.classes:
+        noun, must = f"classes of {test.space!r}", f"be {which}"
+        errors.check_known("data.class_maps", name, known, noun, must=must)
     if not {*train} & class_of_id.keys():
-        must = "data.class_maps: some training classes must be members of Geirhos' 16, none"
+        must = (
+            f"data.class_maps: some training classes must be members of {which}, none"
+        )
         raise base.Mismatch(f"{must} of {len(train)} is; train on classes of ImageNet")
     return _grouped(
-        class_of_id, train, decisions=tuple(sixteen), test=test, aggregate=aggregate
+        class_of_id,
+        train,
+        decisions=tuple(known),
+        test=test.classes,
+        aggregate=aggregate,
     )
 
 

@@ -118,9 +118,11 @@ def train_set(
     config.train. size: side of the images in pixels. open_set: function (where, options,
     size) -> source. ValueError for wrong options, and for sources with different classes.
     """
+    _check_trainable(where, options)
     sources = [open_set(where, _source_options(options), size)]
     for i, more_options in enumerate(options.get("also", ())):
         also_where = f"{where}.also[{i}]"
+        _check_trainable(also_where, more_options)
         remedy = "; `jbias prepare deepaugment --help` tells how one is made"
         with base.explain_errors("", ValueError, remedy=remedy):
             sources.append(open_set(also_where, more_options, size))
@@ -129,6 +131,17 @@ def train_set(
     other_options = _source_options(options.get("other") or {})
     other = open_set(f"{where}.other", other_options, size) if other_options else None
     return TrainSet(tuple(sources), other)
+
+
+def _check_trainable(where: str, options: Options) -> None:
+    """Raise ValueError if the licence of an entry's data set forbids training on it.
+
+    where: the entry's name in the config.
+    """
+    data_set = data.DATASETS.get(options.get("data", ""))
+    if data_set is not None and data_set.is_test_only:
+        must = f"{where}: the licence must allow training, got {data_set.name!r}"
+        raise ValueError(f"{must} ({data_set.licence}); use it among config.tests")
 
 
 def _source_options(options: Options) -> dict[str, Any]:
@@ -170,7 +183,8 @@ def class_map(
 
     where: the test set's name in the config. options: its entry; "aggregate", "mapping" and
     "restrict" replace the defaults. test: the source of the test set. train: the classes
-    of the network. aggregate: default rule for several network classes per test class.
+    of the network. aggregate: rule for several network classes per test class, if neither the
+    entry nor `test` has one.
     Raises base.Mismatch if the classes do not match, ValueError for wrong options.
     """
     restrict = options.get("restrict", test.restrict)
@@ -181,7 +195,7 @@ def class_map(
             train.space,
             test_classes=test.classes,
             test_space=test.space,
-            aggregate=options.get("aggregate", aggregate),
+            aggregate=options.get("aggregate", test.aggregate or aggregate),
             mapping=options.get("mapping"),
             restrict=restrict,
             answers=train.answers if isinstance(train, class_maps.LabelSpace) else (),

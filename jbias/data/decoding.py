@@ -88,6 +88,8 @@ class Preprocess:
       long). The image is then padded to size x size with the colour `fill`, 0 to 255 per
       channel. Source: timm's crop_mode "squash" and "border" (ResizeKeepRatio and
       CenterCropOrPad of 1.0).
+    trim: pixels that are cut off at each side of the image first, such as a border; all else
+      applies to the rest.
     keep_exact: leave images of size x size unchanged.
     interpolation: a name of INTERPOLATIONS; all are antialiased.
 
@@ -100,6 +102,7 @@ class Preprocess:
     keep_exact: bool = False
     interpolation: str = "bilinear"
     fill: tuple[int, ...] = (0, 0, 0)
+    trim: int = 0
 
     @property
     def description(self) -> str:
@@ -108,7 +111,8 @@ class Preprocess:
         For example "Pillow bilinear antialias: short side 256, centre crop 224".
         """
         square = f"{self.size}x{self.size}"
-        filter_name = f"Pillow {self.interpolation} antialias:"
+        trimmed = f"border of {self.trim} cut off; " if self.trim else ""
+        filter_name = f"{trimmed}Pillow {self.interpolation} antialias:"
         centre_crop = f", centre crop {self.size}"
         if self.fit == "squeeze":
             cropped = centre_crop if self.short != self.size else ""
@@ -122,6 +126,7 @@ class Preprocess:
         return f"{filter_name} short side {self.short}{centre_crop}{exception}"
 
     def __call__(self, image: Image.Image) -> Image.Image:
+        image = _trimmed(image, self.trim)
         size, (width, height) = self.size, image.size
         if width == height == size and (self.keep_exact or self.short == size):
             return image
@@ -142,6 +147,18 @@ class Preprocess:
             return max(round(width / ratio), 1), max(round(height / ratio), 1)
         long = int(self.short * max(width, height) / min(width, height))
         return (long, self.short) if width > height else (self.short, long)
+
+
+def _trimmed(image: Image.Image, trim: int) -> Image.Image:
+    """Return the image without `trim` pixels at each side; ValueError if nothing is left."""
+    if not trim:
+        return image
+    if min(image.size) <= 2 * trim:
+        must = (
+            f"must be more than {2 * trim} pixels wide and high, as its border is cut"
+        )
+        raise ValueError(f"{must} off, got {image.width} x {image.height}")
+    return image.crop((trim, trim, image.width - trim, image.height - trim))
 
 
 def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.Image:
@@ -183,6 +200,7 @@ def preprocess(
     fit: str = "crop",
     interpolation: str = "bilinear",
     fill: Sequence[int] = (0, 0, 0),
+    trim: int = 0,
 ) -> Preprocess:
     """Return the Preprocess that a user's options describe; ValueError for invalid options.
 
@@ -194,7 +212,7 @@ def preprocess(
     crop: False squeezes to size x size, as fit="squeeze" does; `resize` and `fit` must then
       keep their defaults.
     native: True for a data set that is published at one size.
-    fit, interpolation, fill: see Preprocess.
+    fit, interpolation, fill, trim: see Preprocess.
     """
     errors.check_whole("data", size, low=1, name="size")
     errors.check_choice("data", fit, FITS, name="fit")
@@ -224,6 +242,7 @@ def preprocess(
         keep_exact=keep_exact,
         interpolation=interpolation,
         fill=tuple(fill),
+        trim=trim,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jbias import extensions
-from jbias.measures import accuracy, critical_band, cue_conflict
+from jbias.measures import accuracy, critical_band, cue_conflict, cue_ranks
 from jbias.measures.decisions import Decisions, Number
 
 __all__ = ["MEASURES", "Decisions", "Number", "critical_band_fit"]
@@ -19,6 +19,7 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
         "accuracy": accuracy.accuracy,
         "real_accuracy": accuracy.real_accuracy,
         "shape_bias": cue_conflict.measure,
+        "cue_rank": cue_ranks.measure,
         "halves": accuracy.stacked_halves,
         "groups": accuracy.by_group,
         "classes": accuracy.by_class,

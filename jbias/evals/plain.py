@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jbias import evals
-from jbias.measures import counting, cue_conflict, decisions
+from jbias.measures import counting, cue_ranks, decisions
 
 
 def make(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
@@ -20,5 +20,4 @@ def make(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
         measured = [number for measure in functions for number in measure(decided)]
         return measured + decisions.unanswered(decided.is_unanswered)
 
-    ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
-    return counting.Counting(numbers, ranked=ranked)
+    return counting.Counting(numbers, ranked=cue_ranks.ranked_columns(measures))

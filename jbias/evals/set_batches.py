@@ -82,6 +82,12 @@ def prepare(
         if dataset in measure.datasets
         for aggregate in measure.aggregates
     )
+    if source.aggregate and len(aggregates) > 1:
+        raise ValueError(
+            f"{where}: decisions must follow the rule of the set's authors,"
+            f" {source.aggregate}, got measures with {', '.join(aggregates)}; leave their"
+            " aggregates out, or give the set an aggregate"
+        )
     answers = tuple(network.about.get("answers", {}).items())
     space = class_maps.LabelSpace(network.classes, network.space, answers)
     maps = {

@@ -28,8 +28,8 @@ class Decisions:
     class ids as in `prediction` (-1 without a class); other columns of the set, such as
     "attribute", have the set's own values. Decisions under a probe also have float32 "confidence"
     and "likelihood", the probabilities of the decided class and of the correct class, and "index",
-    the image's number in its set; and, if cues are ranked, int32 "rank_shape" and "rank_texture"
-    (cue_conflict.label_ranks).
+    the image's number in its set; and, if cues are ranked, int32 "rank_shape" and "rank_texture",
+    or "rank_label" (cue_conflict.label_ranks).
     """
 
     prediction: Int[np.ndarray, "n"]

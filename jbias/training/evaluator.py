@@ -13,7 +13,7 @@ import numpy as np
 from jbias import evals, run_spec
 from jbias.data import config_sets, loader
 from jbias.evals import inference
-from jbias.measures import cue_conflict
+from jbias.measures import cue_conflict, cue_ranks
 from jbias.runs import record_store, results
 from jbias.runtime import mesh, messages
 from jbias.runtime import processes as teams
@@ -141,17 +141,17 @@ class Evaluator:
     def _decision_rule(self, test: config_sets.TestSet) -> inference.DecisionRule:
         """Return the rule that turns logits into decisions about a data set.
 
-        The rule has labels only if decisions are stored (config.run.decisions) or shape bias is
-        measured, and cues only if shape bias is measured.
+        The rule has labels only if decisions are stored (config.run.decisions) or ranks are
+        measured, as for shape bias, and cues only if ranks are measured.
         """
-        needs_ranks = "shape_bias" in test.measures
-        needs_labels = needs_ranks or self.run.decisions
+        ranked = cue_ranks.ranked_columns(test.measures)
+        needs_labels = bool(ranked) or self.run.decisions
         return inference.DecisionRule(
             n=len(test.images),
             matrix=mesh.replicate(test.matrix, self._devices),
             aggregate=test.aggregate,
             label=np.asarray(test.columns["label"]) if needs_labels else None,
-            cues=cue_conflict.cues_of(test.columns) if needs_ranks else {},
+            cues=cue_conflict.cues_of(test.columns, ranked) if ranked else {},
         )
 
     def _batches(self, images: Sequence[Any]) -> Iterator[jax.Array]:

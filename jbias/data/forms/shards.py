@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jbias import errors
 from jbias.data import base, cache
 from jbias.data.base import Names
 from jbias.data.forms import listing, stores, tar_samples
@@ -320,6 +321,55 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
         read=read,
     )
     return _make_listing(store, arrays, classes)
+
+
+def read_texts(
+    where: str, shards: Names, columns: Names
+) -> tuple[listing.Listing, dict[str, list[str]]]:
+    """Return the listing of all rows of Parquet shards, with label 0, and their columns of text.
+
+    For shards whose classes are words. The images are in the column "image"; names are
+    "train-0/12": the shard's name up to its first dot, and the row's index. shards: paths.
+    where: start of error messages. ValueError for damaged files, a missing column, and a row
+    without text.
+    """
+    texts: dict[str, list[str]] = {name: [] for name in columns}
+    names, groups = [], []
+    for i, path in enumerate(shards):
+        file, first = _open_parquet(where, path), len(names)
+        _known_columns(where, path, "an image", (IMAGE_KEY,), file.schema_arrow.names)
+        for name in columns:
+            _known_columns(where, path, f"a {name}", (name,), file.schema_arrow.names)
+        stem = os.path.basename(path).partition(".")[0]
+        for group in range(file.num_row_groups):
+            begin = len(names)
+            for batch in _batches(where, path, group, columns):
+                for name in columns:
+                    texts[name] += batch.column(name).to_pylist()
+                start = len(names) - first
+                names += [f"{stem}/{start + k}" for k in range(len(batch))]
+            groups.append(_RowGroup(shard=i, group=group, num_rows=len(names) - begin))
+    if not names:
+        raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
+    for column, words in texts.items():
+        wrong = [row for row, word in zip(names, words) if not isinstance(word, str)]
+        must = f"{where}: every row must have text in {column!r}"
+        errors.refuse_some(
+            wrong, must, which="have none", remedy="take the published files"
+        )
+    positions = _positions(groups)
+    sizes = np.array([os.path.getsize(path) for path in shards])
+    store = stores.ParquetStore(
+        shards=tuple(shards),
+        names=tuple(names),
+        read=functools.partial(_read_group, IMAGE_KEY),
+        **positions,
+    )
+    arrays = {
+        "length": sizes[positions["shard"]],
+        "labels": np.zeros(len(names), np.int32),
+    }
+    return _make_listing(store, arrays, None), texts
 
 
 def _list_examples(where: str, shards: Names) -> ListingArrays:

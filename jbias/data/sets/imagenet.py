@@ -135,8 +135,8 @@ def _list_flat(files: SplitFiles, path: str, ignore: Names) -> listing.Listing:
     ignore: patterns of files to skip. ValueError for an image without a label.
     Names start with the split's name instead of the folder's.
     """
-    parent, name = os.path.split(os.path.abspath(files.find_folder()))
-    images = listing.scan(files.where, parent, classes=(name,), ignore=ignore)
+    images = files.find_flat(ignore)
+    name = images.classes[0]
     table, stems = read_labels(path), _stems(images.names)
     errors.refuse_missing(
         stems,

@@ -27,6 +27,11 @@ class FileSet(base.DataSet):
     read: str
     pixels: int = 224  # Default side of the images in pixels.
     has_crops: bool = True  # False: no options crop, fit and fill.
+    fit: str = "crop"  # Default of the option fit.
+    # True: also images of the exact size are enlarged and cropped, as by the authors: the
+    # default of the option resize is 256 for 224 pixels, and in this ratio for other sizes.
+    is_enlarged: bool = False
+    trim: int = 0  # Pixels to cut off at each side of an image, such as a border.
     is_own: bool = (
         False  # True for a user's own images, which are named by their folder.
     )
@@ -43,6 +48,7 @@ class FileSet(base.DataSet):
         """The keyword options of `files`, then those of the reader."""
         options = dict(base.keyword_options(self.files))
         options["size"] = options["size"].replace(default=self.pixels, annotation=int)
+        options["fit"] = options["fit"].replace(default=self.fit, annotation=str)
         if not self.has_crops:
             options = {k: v for k, v in options.items() if k not in _CROPPING}
         return MappingProxyType({**options, **base.keyword_options(self.reader)})
@@ -75,15 +81,15 @@ class FileSet(base.DataSet):
         size: int | None = None,
         resize: int | None = None,
         crop: bool = True,
-        fit: str = "crop",
+        fit: str | None = None,
         interpolation: str = "bilinear",
         fill: Sequence[int] = (0, 0, 0),
     ) -> split_files.SplitFiles:
         """Return the files of a split below the folder `root`, and their preprocessing.
 
         split: "train" or "train[:90%]". size, resize, crop, fit, interpolation, fill: see
-        decoding.preprocess; default size: `pixels`. For example, resize=256 with size=224 cuts
-        off the outer 12.5 %, as BiasBed did.
+        decoding.preprocess; default size: `pixels`, default fit: the set's, if `crop` is True. For
+        example, resize=256 with size=224 cuts off the outer 12.5 %, as BiasBed did.
         ValueError for wrong options, base.Missing if `root` does not exist.
         """
         name, where = self.name, f"data.{self.name} {split}"
@@ -92,14 +98,20 @@ class FileSet(base.DataSet):
             where = f"data.{self.name} {name}/{split}"
         parsed_split = listing.parse_split(where, split)
         root = listing.require_folder(where, os.path.expanduser(root), "root")
+        size = self.pixels if size is None else size
+        has_own_fit = crop and fit is None
+        if self.is_enlarged and has_own_fit and resize is None:
+            errors.check_whole(where, size, low=1, name="size")
+            resize = round(size * 256 / 224)
         transform = decoding.preprocess(
-            self.pixels if size is None else size,
+            size,
             resize,
             crop,
             native=self.is_native,
-            fit=fit,
+            fit=self.fit if has_own_fit else fit or "crop",
             interpolation=interpolation,
             fill=fill,
+            trim=self.trim,
         )
         published = self.images
         if isinstance(published, Mapping):

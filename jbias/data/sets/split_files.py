@@ -91,6 +91,28 @@ class SplitFiles:
         path = listing.require_folder(where, path, f"split {self.split!r}")
         return listing.scan_split(where, path, ignore)
 
+    def find_shards(self, form: str) -> list[str]:
+        """Return the sorted paths of the split's shards; [] if there are none.
+
+        form: a key of shards.FORMS, such as "parquet". The split's name is tried first, then
+        `spellings`. ValueError for incomplete shards and for shards of several series.
+        """
+        for name in self.folders:
+            paths = _find_shards(self.where, self.root, split=name, form=form)
+            if paths:
+                _check_complete(self.where, paths)
+                return paths
+        return []
+
+    def find_flat(self, ignore: Names = ()) -> listing.Listing:
+        """Return the listing of all images below the split's folder, at any depth, with label 0.
+
+        Names begin with the folder's name. ignore: patterns of files to skip. base.Missing
+        without the folder.
+        """
+        parent, name = os.path.split(os.path.abspath(self.find_folder()))
+        return listing.scan(self.where, parent, classes=(name,), ignore=ignore)
+
     def find_classes(self, classes: Names, ignore: Names = ()) -> listing.Listing:
         """Return the listing of the whole split in class folders with the names `classes`.
 
@@ -352,13 +374,16 @@ def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ..
 def _check_space(where: str, classes: Names, space: str) -> None:
     """Raise ValueError unless all class names are of the label space.
 
-    space: "names" (any name), "wnid" or "entry16"; else ValueError. where: start of error
+    space: "names" (any name) or another of base.SPACES; else ValueError. where: start of error
     messages.
     """
     errors.check_choice(where, space, base.SPACES, name="space")
-    patterns = {"wnid": r"n\d{8}", "entry16": "|".join(class_maps.geirhos16())}
-    pattern = patterns.get(space, r".*")
-    wrong = [name for name in classes if not re.fullmatch(pattern, name, re.DOTALL)]
+    if space in base.GROUPED_SPACES:
+        known = class_maps.members(space)
+        wrong = [name for name in classes if name not in known]
+    else:
+        pattern = r"n\d{8}" if space == "wnid" else r".*"
+        wrong = [name for name in classes if not re.fullmatch(pattern, name, re.DOTALL)]
     must = f"{where}: class folders must be of space {space!r}"
     remedy = "leave out space where classes have names of their own"
     errors.refuse_some(wrong, must, which="are not", remedy=remedy)
