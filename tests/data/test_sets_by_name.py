@@ -307,10 +307,9 @@ REFINED = tables.read("refined_bias")
 
 @pytest.fixture
 def refined(tree):
-    shape = {f"refined_bias_shape/{x}": 2 for x in REFINED["shape"]}
-    return tree(
-        {**shape, **{f"refined_bias_texture/{x}": 3 for x in REFINED["texture"]}}
-    )
+    counts = {f"refined_bias_shape/{x}": 2 for x in REFINED["shape"]}
+    counts |= {f"refined_bias_texture/{x}": 3 for x in REFINED["texture"]}
+    return tree(counts)
 
 
 @cases.each(

@@ -59,3 +59,20 @@ def test_only_a_suite_with_labelled_images_has_the_measures_of_rows():
     measures = biases.get_config("data=stimuli,stimuli=a").measures
     names = {name for name, row in registry.PROBES.items() if row.in_default_suite}
     assert names and not names & {*measures}
+
+
+def test_sets_by_name_are_in_the_suite_if_their_folders_are_given():
+    text = "data=imagenet,root=a,stimuli=b,objectnet=c,refined=d,frequency=e"
+    config = biases.get_config(text)
+    sets = config.sets.to_dict()
+    assert sets["objectnet"] == dict(data="objectnet", split="test", root="c")
+    assert sets["refined_bias"] == dict(data="refined_bias", split="both", root="d")
+    frequency = dict(data="frequency_cue_conflict", split="test", root="e")
+    assert sets["frequency_cue_conflict"] == frequency
+    measures = config.measures
+    assert {"objectnet", "refined_bias"} <= {*measures.accuracy.sets}
+    assert measures.shape_bias.sets == ("cue-conflict", "frequency_cue_conflict")
+    stimuli = biases.get_config("data=stimuli,stimuli=b,frequency=e").measures
+    assert stimuli.shape_bias.sets == measures.shape_bias.sets
+    without = biases.get_config("data=imagenet,root=a,frequency=e").measures
+    assert without.shape_bias.sets == ("frequency_cue_conflict",)

@@ -78,6 +78,21 @@ def test_a_network_gets_the_authors_numbers(stimuli, tmp_path):
     assert ("mrr_texture", f"class={clock}") not in rows.index
 
 
+def test_other_rules_than_the_authors_are_refused(stimuli, tmp_path):
+    """Otherwise the authors' rule would give all results, under the names of others."""
+    suite = tmp_path / "suite.py"
+    rules = 'probe="plain", aggregates=("mean_prob", "sum_prob"),'
+    suite.write_text(SUITE.replace('probe="plain",', rules))
+    with pytest.raises(ValueError, match="follow the rule of the set's authors, max_p"):
+        jbias.measure(
+            lambda images: np.zeros((len(images), 1000)),
+            f"{suite}:{stimuli}",
+            out=tmp_path,
+            classes="imagenet",
+            name="m",
+        )
+
+
 def decided(ranks, cue):
     n = len(cue)
     columns = {"label": np.arange(n, dtype=np.int32), "cue": np.array(cue)}
