@@ -1,10 +1,11 @@
 """Maps from the classes of a trained network to the classes of a test set.
 
 Classes are matched by their names inside one label space, from WordNet ids to classes that
-consist of classes of ImageNet, such as Geirhos' 16 (`members`), or by a user's own CSV file with the columns `train_class` and `test_class`: a line for
-each class of the network that is used. Several classes of the network may be mapped to one
-class of the test, but each class of the network to one class only. The network's classes that
-are mapped to a class of the test are called its members. Other columns are ignored.
+consist of classes of ImageNet, such as Geirhos' 16 (`members`), or by a user's own CSV file with
+the columns `train_class` and `test_class`: a line for each class of the network that is used.
+Several classes of the network may be mapped to one class of the test, but each class of the
+network to one class only. The network's classes that are mapped to a class of the test are called
+its members. Other columns are ignored.
 """
 
 import collections
@@ -400,9 +401,10 @@ def _explicit_pairs(
     """Return {class of training: class of the test} by the names in `answers`.
 
     answers: {class of training: its name in other data sets}. Names that are no class of the
-    test are left out. For a test whose classes consist of WordNet ids, {} if the network has
-    such ids. For other tests than "entry16", {} if no pair has different names, or if the network has WordNet ids and a class of
-    the test has no pair. Equal names or WordNet ids are then used instead.
+    test are left out. {} if the network has WordNet ids and the test's classes consist of such
+    ids. For other tests than "entry16", {} if no pair has different names, or if the network has
+    WordNet ids and a class of the test has no pair. Equal names or WordNet ids are then used
+    instead.
     """
     if _consists_of_ids(train, test):
         return {}  # Answered by ids.
