@@ -21,7 +21,7 @@ import numpy as np
 
 from jbias.data import base
 from jbias.data.base import Column, Names
-from jbias.data.forms import shards
+from jbias.data.forms import listing, shards
 from jbias.data.sets import geirhos
 from jbias.data.sets.split_files import SplitFiles
 
@@ -40,7 +40,9 @@ def read(files: SplitFiles, *, ignore: Names = ()) -> base.Source:
         images, texts = shards.read_texts(files.where, paths, (_LOW, _HIGH))
         low, high = (_ids(files.where, images.names, texts[x]) for x in (_LOW, _HIGH))
     else:
-        images = _find_files(files).find_flat(ignore)
+        files = _find_files(files)
+        _check_some(files.where, files.find_folder())
+        images = files.find_flat(ignore)
         pairs = _pairs(files.where, images.names)
         low, high = (_ids(files.where, images.names, side) for side in zip(*pairs))
     order = np.argsort(low, kind="stable")
@@ -58,6 +60,15 @@ def _find_files(files: SplitFiles) -> SplitFiles:
     if any(os.path.isdir(path) for path in files.folders.values()):
         return files
     return dataclasses.replace(files, spellings=(*files.spellings, "."))
+
+
+def _check_some(where: str, folder: str) -> None:
+    """Raise base.Missing if no image is in the folder, at any depth. where: as in messages."""
+    for _, _, names in os.walk(folder):
+        if any(map(listing.is_image, names)):
+            return
+    must = f"{where}: {folder!r} must have images or test-*.parquet, got none"
+    raise base.Missing(must)
 
 
 def _pairs(where: str, names: Names) -> list[tuple[str, str]]:
