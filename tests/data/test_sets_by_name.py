@@ -375,7 +375,7 @@ def check_frequencies(source):
     assert source.classes == tuple(class_maps.geirhos16())
     assert (source.space, source.measures) == ("entry16", ("accuracy", "shape_bias"))
     name = lambda column: [source.classes[i] for i in source.columns[column]]
-    assert [*zip(name("label"), name("texture"))] == PAIRS
+    assert list(zip(name("label"), name("texture"))) == PAIRS
     assert source.image(0).shape == (8, 8, 3)
 
 
@@ -392,8 +392,8 @@ def parquet(root, rows):
         }
         for _ in rows
     ]
-    low, high = zip(*rows)
-    table = pa.table({"image": images, "lf_label": low, "hf_label": high})
+    columns = {"lf_label": [low for low, _ in rows], "hf_label": [x for _, x in rows]}
+    table = pa.table({"image": images} | columns)
     (root / "data").mkdir(exist_ok=True)
     path = root / "data/test-00000-of-00001.parquet"
     pq.write_table(table, path, row_group_size=2)
