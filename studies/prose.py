@@ -1,8 +1,10 @@
 """Format paragraphs, tables and numbers of pages that commands write."""
 
 import re
+import string
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -33,6 +35,27 @@ def wrap(section: str) -> str:
             lines.append(line)
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+class _Fields(string.Formatter):
+    """Formatter of the page's fields: "-" is a minus sign, "%" has a space before it."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Return a value as the page shows it."""
+        if format_spec.endswith("%"):
+            return f"{100 * value:{format_spec[:-1]}f} %"
+        if format_spec.endswith("p"):
+            return f"{100 * value:{format_spec[:-1]}f}"
+        shown = format(value, format_spec)
+        return shown.replace("-", "−") if isinstance(value, int | float) else shown
+
+
+def fill(template: str, fields: Mapping[str, Any]) -> str:
+    """Return a page: the template with its fields filled, wrapped, and with a line end.
+
+    Fields are as for `str.format`; "{x:.1%}" shows 0.123 as "12.3 %", "{x:.1p}" as "12.3" (points).
+    """
+    return wrap(_Fields().vformat(template, (), fields).strip()) + "\n"
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 import pathlib
-import string
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -783,23 +782,9 @@ def _groups_rows(study: Study) -> str:
     return "\n".join(rows)
 
 
-class _Fields(string.Formatter):
-    """Formatter of the page's fields: "-" is a minus sign, and "%" has a space before it."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        """Return a value as the page shows it."""
-        if format_spec.endswith("%"):
-            return f"{100 * value:{format_spec[:-1]}f} %"
-        shown = format(value, format_spec)
-        return shown.replace("-", "−") if isinstance(value, int | float) else shown
-
-
 def text(numbers: Mapping[str, Any], page_tables: Mapping[str, str]) -> str:
     """Return the page as Markdown; numbers: of `results`. page_tables: of `tables`."""
-    filled = _Fields().vformat(
-        TEMPLATE.read_text("utf-8"), (), {**numbers, **page_tables}
-    )
-    return prose.wrap(filled.strip()) + "\n"
+    return prose.fill(TEMPLATE.read_text("utf-8"), {**numbers, **page_tables})
 
 
 def _estimates(
