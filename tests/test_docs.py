@@ -86,11 +86,19 @@ def test_make_targets_exist(name, target):
     assert re.search(rf"(?m)^{target}:", (ROOT / "Makefile").read_text())
 
 
+# Flags of jbias train that compare with a reference.
+UNTIL_DECIDED = (
+    *("until-decided", "metric", "dataset", "selection", "points", "alpha"),
+    *("quantity", "bounds", "max-seeds", "max-hours"),
+)
+
+
 def parse_main(arguments: list[str]) -> None:
     """Parse arguments as jbias.main does, and load the config."""
     values = flags.FlagValues()
     words, changes = jc.split_changes(arguments, flag="config")
-    for name in ("config", "workdir", "coordinator", "processes", "process", "wait"):
+    names = ("config", "workdir", "coordinator", "processes", "process", "wait")
+    for name in (*names, *UNTIL_DECIDED):
         flags.DEFINE_string(name, None, "", flag_values=values)
     for name in ("check", "profile"):
         flags.DEFINE_bool(name, False, "", flag_values=values)
