@@ -80,6 +80,7 @@ def read(path: str) -> Results:
             table, line = _with_people(table)
             left_out += [line] if line else []
         card_tables.append(table)
+    card_tables.sort(key=lambda table: table.texture is None)  # Cue conflicts first.
     where = os.fspath(folder)
     has_cues = any(table.texture is not None for table in card_tables)
     must = "have decisions about cue conflicts, for the shape bias of a card"

@@ -134,11 +134,14 @@ def _number_lines(
         lines.append(
             f"{name} on {dataset}: the card lacks this number of its decisions"
         )
-    if content["doubts"] != numbers.doubts(card_tables):
-        lines.append(
-            f"doubts: are {content['doubts']!r} in the card, "
-            f"{numbers.doubts(card_tables)!r} by its decisions"
-        )
+    doubts = numbers.doubts(card_tables)
+    for line in dict.fromkeys([*content["doubts"], *doubts]):
+        if content["doubts"].count(line) != doubts.count(line):
+            in_card, by_decisions = content["doubts"].count(line), doubts.count(line)
+            lines.append(
+                f"doubt {line!r}: is {in_card} times in the card, {by_decisions} times by "
+                "its decisions"
+            )
     lacking = {table.dataset for table in card_tables} ^ content["stimuli"].keys()
     lines += [f"stimuli: {name!r} has no entry or no decisions" for name in lacking]
     return lines

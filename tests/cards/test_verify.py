@@ -235,3 +235,19 @@ def test_a_card_says_the_same_after_a_round_trip(original):
     content = planted.read(original)
     assert card.to_text(content) == (original / card.FILE).read_text()
     assert card.digest(json.loads(card.to_text(content))) == content["digest"]
+
+
+def test_changed_doubts_are_named(tmp_path):
+    """A doubt that is gone, one that was made up, and one that is there twice."""
+    table = planted.conflict_table(planted.decide(60, 60, 1080, 0))
+    folder = tmp_path / "card"
+    content = card.make(planted.results(table), str(folder))
+    (doubt,) = content["doubts"]
+    for doubts, word in {
+        (): "is 0 times in the card, 1 times",
+        (doubt, "more"): "'more': is 1 times in the card, 0 times",
+        (doubt, doubt): "is 2 times in the card, 1 times",
+    }.items():
+        planted.save(folder, {**content, "doubts": [*doubts]}, sealed=True)
+        lines = verify.verify(folder).differences
+        assert any(line.startswith("doubt ") and word in line for line in lines)
