@@ -55,6 +55,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
             "jbias.export_stimuli",
             "write test images as PNG files, for networks that run elsewhere",
         ),
+        "observe": (
+            "jbias.observing",
+            "write a page on which you decide as a network does",
+        ),
         "submit": (
             "jbias.submit",
             "check a folder of decisions for the standing table",

@@ -22,6 +22,7 @@ COMMANDS = (
         "audit",
         "study",
         "submit",
+        "observing",
         "prepare",
     ),
     "report",

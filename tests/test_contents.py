@@ -39,6 +39,7 @@ COMMANDS = (
         "study",
         "submit",
         "cards",
+        "observing",
         "launch.sweep",
     ),
     *("report.biases", "report.correlate", "report.decisions", "report.distortion"),

@@ -16,6 +16,7 @@ from jbias import config as jc
 from jbias.cards import cli as cards_cli
 from jbias.launch import sweep
 from jbias.measuring import cli as measuring_cli
+from jbias.observing import cli as observing_cli
 from jbias.papers import biases as papers_biases
 from jbias.papers import distortion as papers_distortion
 from jbias.papers import shifts as papers_shifts
@@ -146,6 +147,7 @@ READERS = {
     "cards": lambda arguments: cli.parse(
         cards_cli.parser(), arguments, "suite", jc.check
     ),
+    "observing": lambda arguments: observing_cli.parser().parse_args(arguments),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
 }

@@ -37,6 +37,7 @@ LIMITS = {
     "jbias/measures": {"opening": 0, "vague name": 0, "splat": 5, "**dict(": 0},
     "jbias/measuring": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
+    "jbias/observing": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/papers": {"opening": 0, "vague name": 0, "splat": 1, "**dict(": 0},
     "jbias/prepare": {"opening": 0, "vague name": 1, "splat": 3, "**dict(": 0},
     "jbias/report": {"opening": 0, "vague name": 14, "splat": 4, "**dict(": 0},

@@ -14,6 +14,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 LINK = re.compile(r"(?:(?<=\[)`[^`]+`|(?<!`))\]\(([^)\s#]+)(#[^)\s]*)?\)")
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 SHIM = "site/iframe-worker.js"
+# The page of `jbias observe`, and the place in a text where its link is added.
+OBSERVED = "you-are-the-network-page.html"
+OBSERVED_LINK = "<!-- link to the page -->"
 KINDS = {".py": "python", ".mjs": "javascript", ".sh": "bash", ".yml": "yaml"}
 
 
@@ -77,12 +80,23 @@ def on_files(files, config):
         files.append(new)
         if path.endswith(".md") or (ROOT / path).is_dir():
             queue += linked(content, path)
+    content = observed_page()
+    files.append(mkdocs_files.File.generated(config, OBSERVED, content=content))
     return files
+
+
+def observed_page() -> str:
+    """The page of `jbias observe` with the embedded stimuli."""
+    from jbias.observing import comparison, page, stimuli
+
+    shown = stimuli.embedded()
+    return page.to_html(shown, comparison.of_embedded(shown))
 
 
 def on_page_markdown(markdown, page, config, files):
     """Lets every link out of docs/ lead to the page made of its target."""
     path = origin(page.file.src_uri)
+    markdown = markdown.replace(OBSERVED_LINK, f"[Open the page]({OBSERVED}). ")
     here = posixpath.dirname(page.file.src_uri)
 
     def moved(match):

@@ -37,6 +37,7 @@ ABOUT = {
     "launch": "many runs",
     "training": "what a run is made of",
     "report": "tables, figures, pages",
+    "observing": "people in a browser",
     "evals": "networks on suites",
     "answers": "published decisions",
     "measures": "decisions to numbers",

@@ -34,6 +34,7 @@ _COMMAND_NAMES = {
     "cards": "card",
     "export_stimuli": "export-stimuli",
     "measuring": "measure",
+    "observing": "observe",
 }
 
 
