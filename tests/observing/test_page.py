@@ -1,6 +1,7 @@
 """The page recovers scripted observers exactly, and its statistics are those of jbias."""
 
 import csv
+import html
 import io
 import json
 import re
@@ -312,7 +313,7 @@ def test_no_second_has_more_than_three_flashes():
 
 def test_the_page_may_load_nothing(shown):
     text = page.to_html(shown, [])
-    assert "default-src 'none'" in text
+    assert "default-src 'none'" in html.unescape(text)
     assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", text)
     assert text.count("<script") == 2
 

@@ -160,8 +160,8 @@ def export(folder, rows):
     with (folder / "index.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerows([header, *[(i, *row, "yes") for i, row in enumerate(rows)]])
-    for _, _, name, *_ in rows:
-        draw(folder / name)
+    for i, (_, _, name, *_) in enumerate(rows):
+        draw(folder / name, value=i)
 
 
 EXPORTED = [
