@@ -77,7 +77,6 @@ def parser() -> cli.Parser:
 
 def _write(args: argparse.Namespace) -> int:
     """Write the page and print its path; return the exit code."""
-    from jbias import errors
     from jbias.observing import comparison, page, stimuli
 
     for flag in ("set", "decisions"):
@@ -99,12 +98,7 @@ def _write(args: argparse.Namespace) -> int:
     text = page.to_html(shown, compared, mask_seed=args.seed)
     path = page.write(text, args.out)
     num_images = sum(len(group.images) for group in shown.groups)
-    messages.print_text(
-        f"written: {path}, {num_images:,} images, {len(text) / 1e6:.1f} MB; "
-        + (
-            f"{errors.abbreviate(shown.note)}; open it in a browser"
-            if shown.note
-            else "open it in a browser"
-        )
-    )
+    notes = [f"{num_images:,} images", f"{len(text) / 1e6:.1f} MB"]
+    notes += [shown.note] if shown.note else []
+    messages.print_text(f"written: {path}, {', '.join(notes)}; open it in a browser")
     return 0
