@@ -5,8 +5,8 @@
     python -m studies.observed_networks measured-observed/*
 
 Writes jbias/observing/stored/networks.csv, the decisions of each measured network about the images
-of the page. Takes seconds; the training takes an hour of one core. The network of the run with the
-largest validation accuracy is measured, that of epoch 5.
+of the page. The network of the run with the largest validation accuracy is measured, that of epoch 5.
+Takes seconds; the training takes an hour of one core.
 """
 
 import argparse
