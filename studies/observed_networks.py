@@ -61,7 +61,7 @@ def to_csv(measured: Sequence[pathlib.Path]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    for (name, about), folder in zip(NETWORKS.items(), measured, strict=True):
+    for (name, note), folder in zip(NETWORKS.items(), measured, strict=True):
         for group in shown.groups:
             split = group.dataset.removeprefix(f"{stimuli.SHAPES}-")
             path = folder / "decisions" / split / "accuracy.parquet"
@@ -72,7 +72,7 @@ def to_csv(measured: Sequence[pathlib.Path]) -> str:
                     f"{path}: must be about the images of the page; measure again"
                 )
             answers = letter_answers.encode(decided.prediction[:n])
-            table.writerow([name, about, group.dataset, group.fingerprint, answers])
+            table.writerow([name, note, group.dataset, group.fingerprint, answers])
     return text.getvalue()
 
 

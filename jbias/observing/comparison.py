@@ -29,7 +29,7 @@ class Compared:
     """A network, or several people, with decisions about the images of a page."""
 
     name: str
-    about: str  # A sentence about the network or the people; "" for none.
+    note: str  # A sentence about the network or the people; "" for none.
     # By place of the group: class id, NO_ANSWER or NO_ROW of each member and image.
     decisions: tuple[Int[np.ndarray, "m n"], ...]
 
@@ -55,8 +55,8 @@ def of_embedded(shown: stimuli.Stimuli) -> list[Compared]:
                     f"{group.dataset}; store them again, see README.md there"
                 )
             answers.append(letter_answers.decode(row["answers"])[None])
-        about = next(iter(by_set.values()))["about"]
-        compared.append(Compared(name=name, about=about, decisions=tuple(answers)))
+        note = next(iter(by_set.values()))["about"]
+        compared.append(Compared(name=name, note=note, decisions=tuple(answers)))
     return compared
 
 
@@ -69,7 +69,7 @@ def of_folder(shown: stimuli.Stimuli, decisions: str = "") -> list[Compared]:
     if decisions:
         members = tables.read(decisions)
         compared = [
-            _compared(x.name, about="", members=[x], shown=shown) for x in members
+            _compared(x.name, note="", members=[x], shown=shown) for x in members
         ]
         known = [x for x in compared if _num_rows(x)]
         if not known:
@@ -88,7 +88,7 @@ def of_folder(shown: stimuli.Stimuli, decisions: str = "") -> list[Compared]:
     compared = [
         _compared(
             f"{len(people)} people",
-            about="People of Geirhos et al. 2019 on the same images, in a laboratory.",
+            note="People of Geirhos et al. 2019 on the same images, in a laboratory.",
             members=people,
             shown=shown,
         )
@@ -96,7 +96,7 @@ def of_folder(shown: stimuli.Stimuli, decisions: str = "") -> list[Compared]:
     for name in _NETWORKS:
         member = table[name]
         compared.append(
-            _compared(member.factors["model"], about="", members=[member], shown=shown)
+            _compared(member.factors["model"], note="", members=[member], shown=shown)
         )
     return compared
 
@@ -104,7 +104,7 @@ def of_folder(shown: stimuli.Stimuli, decisions: str = "") -> list[Compared]:
 def _compared(
     name: str,
     *,
-    about: str,
+    note: str,
     members: Sequence[observers.Observer],
     shown: stimuli.Stimuli,
 ) -> Compared:
@@ -120,7 +120,7 @@ def _compared(
                     answer = member.classes[decision] if decision >= 0 else ""
                     row[place[image]] = ids.get(answer, observers.NO_ANSWER)
         answers.append(rows)
-    return Compared(name=name, about=about, decisions=tuple(answers))
+    return Compared(name=name, note=note, decisions=tuple(answers))
 
 
 def _num_rows(compared: Compared) -> int:

@@ -44,7 +44,7 @@ def to_html(
         "compared": [
             {
                 "name": x.name,
-                "about": x.about,
+                "about": x.note,
                 "decisions": [array.tolist() for array in x.decisions],
             }
             for x in compared
