@@ -31,8 +31,22 @@ the algorithm changes, which weights get a gradient, all array shapes, and wheth
 identical to a step of ERM, the standard training. The exit code is 0, or 2 if the run could not
 start.
 
+--until-decided=REFERENCE trains seeds of --config until it is decided whether the method is better
+or worse than the reference, or equivalent to it, and then stops (docs/runs.md):
+
+    jbias train --config=jbias:sagnet:demo --until-decided=jbias:erm:demo --metric=shape_bias \
+        --dataset=cue_conflict --points=10
+    jbias train --config=jbias:sagnet --until-decided='runs/erm*' --dataset=edge --max-seeds=50
+
+REFERENCE is a config, or the runs of one method (a workdir, a glob or a folder of workdirs), of
+which further seeds are trained if needed. A pair is the same seed of both. After each batch of
+seeds a line has the difference and an interval that stays valid however often it is looked at. The
+same command resumes; settings that the decision depends on cannot be changed later. seeds=N is
+the number of seeds at a time (default: the number of cores, at most 4; on an accelerator 8).
+
 Exit codes: 0 done; 1 an unexpected error, or an error in your own algorithm; 2 an error in
 the config, the data or the disk; 3 every seed diverged (its numbers became infinite or NaN);
+4 --until-decided ended without a decision;
 69 another process of the run was lost: run the same command again; 130 stopped by SIGINT
 (Ctrl-C), 143 by another signal such as SIGTERM, with all work saved (docs/preemption.md).
 
@@ -49,15 +63,16 @@ import contextlib
 import dataclasses
 import functools
 import io
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import app, flags
 
 from jbias import config as jc
-from jbias import run_spec
+from jbias import numerals, run_spec
 from jbias.runtime import cli, console, files, heap, messages, signals, switches, xla
 
 _CONFIG = flags.DEFINE_string(
@@ -83,6 +98,75 @@ _PROFILE = flags.DEFINE_bool(
 
 _CHECK = flags.DEFINE_bool(
     "check", False, "Describe the first training step (see above), and train nothing."
+)
+
+_UNTIL_DECIDED = flags.DEFINE_string(
+    "until-decided",
+    None,
+    "Train seeds until the comparison with this reference is decided (see above): a config, or "
+    "the runs of one method.",
+)
+_METRIC = flags.DEFINE_string(
+    "metric", None, "With --until-decided: metric to compare. Default: accuracy."
+)
+_DATASET = flags.DEFINE_string(
+    "dataset",
+    None,
+    "With --until-decided: test set to compare on, a name in config.tests. Required if there "
+    "are several.",
+)
+_POINTS = flags.DEFINE_float(
+    "points",
+    None,
+    "With --until-decided: the methods are equivalent if their difference is below so many "
+    "percentage points. Default: equivalence is not tested.",
+)
+_ALPHA = flags.DEFINE_float(
+    "alpha",
+    None,
+    "With --until-decided: probability of a false decision. Default: 0.05.",
+)
+_MAX_SEEDS = flags.DEFINE_integer(
+    "max-seeds",
+    None,
+    "With --until-decided: largest number of seeds. Default: 30.",
+)
+_MAX_HOURS = flags.DEFINE_float(
+    "max-hours",
+    None,
+    "With --until-decided: device hours (of a CPU: hours times cores) after which no further "
+    "batch starts. Default: no limit.",
+)
+_SELECTION = flags.DEFINE_string(
+    "selection",
+    None,
+    "With --until-decided: rule that selects the evaluation of each seed: best_validation, "
+    "worst_class, last_n:N, at_epoch:EPOCH or best_on:SET. Default: best_validation.",
+)
+_QUANTITY = flags.DEFINE_enum(
+    "quantity",
+    None,
+    ["mean", "wins"],
+    "With --until-decided: compare the means, or the shares of seeds that each method wins. "
+    "Default: mean.",
+)
+_BOUNDS = flags.DEFINE_string(
+    "bounds",
+    None,
+    "With --until-decided: smallest and largest possible value of the metric, LOW,HIGH; a "
+    "narrower range needs fewer seeds. Default: 0,1.",
+)
+# Flags that only --until-decided uses.
+_COMPARISON_FLAGS = (
+    _METRIC,
+    _DATASET,
+    _POINTS,
+    _ALPHA,
+    _MAX_SEEDS,
+    _MAX_HOURS,
+    _SELECTION,
+    _QUANTITY,
+    _BOUNDS,
 )
 
 _COORDINATOR = flags.DEFINE_string(
@@ -130,6 +214,11 @@ def main(
         spec = dataclasses.replace(spec, command=" ".join(config_words))
     except (ValueError, OSError) as error:
         return _fail(None, error, 2)
+    if _UNTIL_DECIDED.value is None:
+        for flag in _COMPARISON_FLAGS:
+            if flag.value is not None:
+                line = f"--{flag.name}: needs --until-decided=REFERENCE, too; add it"
+                return _fail(None, line, 2)
     if _PROFILE.value:
         spec = spec.with_run(profile=True)
     xla.set_flags(deterministic=spec.run.deterministic)
@@ -150,6 +239,8 @@ def main(
 
     if _CHECK.value:
         return _check(spec)
+    if _UNTIL_DECIDED.value is not None:
+        return _train_until_decided(spec, config_words, stop_signal)
     workdir = _WORKDIR.value or os.path.join("runs", spec.name)
     try:
         where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
@@ -163,8 +254,10 @@ def main(
             wait=_WAIT.value,
         )
         with joining as team:
-            return _train(
-                spec, workdir, team=team, log_dir=log_dir, stop_signal=stop_signal
+            return _guard(
+                lambda: _train(spec, workdir, team, stop_signal),
+                team=team,
+                log_dir=log_dir,
             )
     except (ValueError, OSError) as error:
         if switches.is_on("JBIAS_TRACEBACK"):
@@ -192,26 +285,97 @@ def _check(spec: run_spec.RunSpec) -> int:
     return 0
 
 
-def _train(
+def _train_until_decided(
     spec: run_spec.RunSpec,
-    workdir: files.PathLike,
-    *,
-    team: "processes.ProcessGroup",
-    log_dir: files.PathLike | None,
+    config_words: Sequence[str],
     stop_signal: signals.StopSignal,
 ) -> int:
-    """Train and return the exit code; an error here stops the other processes, too.
+    """Carry out `jbias train --until-decided`; return the exit code.
 
-    team: the processes that train together. log_dir: the workdir, whose log gets the last
-    line; None in processes other than 0. stop_signal: records stop signals. An unexpected
-    error is raised if there are several processes, or with JBIAS_TRACEBACK=1.
+    config_words: the arguments that name the config and change its entries.
     """
-    from jbias import train
+    from jbias import until_decided
     from jbias.runtime import processes
 
     try:
-        is_finite = train.run(spec, workdir, team, stop_signal=stop_signal)
-        return 0 if is_finite else 3
+        where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+        if where.count > 1:
+            raise ValueError(
+                f"--until-decided: trains in one process, got {where.count}; start one"
+            )
+        request = until_decided.Request(
+            spec=spec,
+            words=tuple(config_words),
+            reference=_UNTIL_DECIDED.value,
+            metric=_METRIC.value or "accuracy",
+            dataset=_DATASET.value or "",
+            selection=_SELECTION.value or "best_validation",
+            alpha=0.05 if _ALPHA.value is None else _ALPHA.value,
+            points=_POINTS.value,
+            quantity=_QUANTITY.value or "mean",
+            bounds=_parse_bounds(_BOUNDS.value or "0,1"),
+            max_seeds=(
+                until_decided.DEFAULT_MAX_SEEDS
+                if _MAX_SEEDS.value is None
+                else _MAX_SEEDS.value
+            ),
+            max_hours=math.inf if _MAX_HOURS.value is None else _MAX_HOURS.value,
+            workdir=_WORKDIR.value or "",
+        )
+        opened = until_decided.open_comparison(request)
+        log_dir = files.resolve(until_decided.workdir_of(request, opened))
+    except (ValueError, OSError) as error:
+        if switches.is_on("JBIAS_TRACEBACK"):
+            raise
+        return _fail(None, files.describe_error(error), 2)
+    return _guard(
+        lambda: until_decided.run(opened, log_dir, stop_signal),
+        team=processes.ALONE,
+        log_dir=log_dir,
+    )
+
+
+def _parse_bounds(text: str) -> tuple[float, float]:
+    """Return the two numbers of a text LOW,HIGH; ValueError for another text."""
+    low, _, high = text.partition(",")
+    try:
+        return numerals.real(low), numerals.real(high)
+    except ValueError:
+        raise ValueError(
+            f"--bounds: must be two numbers LOW,HIGH such as 0,1, got {text!r}"
+        ) from None
+
+
+def _train(
+    spec: run_spec.RunSpec,
+    workdir: files.PathLike,
+    team: "processes.ProcessGroup",
+    stop_signal: signals.StopSignal,
+) -> int:
+    """Train a run; return the exit code, 0, or 3 if every seed diverged."""
+    from jbias import train
+
+    is_finite = train.run(spec, workdir, team, stop_signal=stop_signal)
+    return 0 if is_finite else 3
+
+
+def _guard(
+    work: Callable[[], int],
+    *,
+    team: "processes.ProcessGroup",
+    log_dir: files.PathLike | None,
+) -> int:
+    """Call `work`, which trains, and return its exit code, or the code of an error.
+
+    An error stops the other processes, too.
+    team: the processes that train together. log_dir: the workdir, whose log gets the last
+    line; None in processes other than 0. An unexpected error is raised if there are several
+    processes, or with JBIAS_TRACEBACK=1.
+    """
+    from jbias.runtime import processes
+
+    try:
+        return work()
     except signals.Interrupted as stopped:
         is_early = signals.is_early(stopped)
         with team.reporting() if is_early else contextlib.nullcontext():

@@ -38,7 +38,7 @@ FLOORS = (
         "submit",
         "observing",
     ),
-    ("checking", "cards"),
+    ("checking", "cards", "until_decided"),
     ("main", "study", "plan", "papers", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

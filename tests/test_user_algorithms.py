@@ -241,12 +241,10 @@ def test_errors_in_user_code_and_in_the_config_have_different_exit_codes(
     monkeypatch.setattr(train, "run", run)
     config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
     monkeypatch.setattr(main, "_CONFIG", config)
-    exit_code = main._train(
-        None,
-        "x",
+    exit_code = main._guard(
+        lambda: main._train(None, "x", processes.ALONE, signals.StopSignal()),
         team=processes.ALONE,
         log_dir=None,
-        stop_signal=signals.StopSignal(),
     )
     assert exit_code == code
     assert capsys.readouterr().err == "jbias: error in mine.py:3\n"

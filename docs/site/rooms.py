@@ -21,13 +21,13 @@ GROUPS = {
     "config": ("config", "extensions", "run_spec", "seals", "signatures"),
     "build": ("build",),
     "estimates": ("run_estimates", "checking"),
-    "train": ("train",),
+    "train": ("train", "until_decided"),
     "torch": ("torch",),
     "errors": ("errors", "numerals"),
 }  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {
     "commands": "main, evaluate, look, ...",
-    "train": "the loop over steps",
+    "train": "steps; seeds until decided",
     "papers": "published studies",
     "estimates": "would a run fit, its cost",
     "prepare": "what runs need first",

@@ -25,6 +25,11 @@ FORECAST_PAIRS = 10
 LEAST_CHANCE = 0.02
 _MOST_FORECAST = 500  # Further pairs that a forecast considers, at least.
 
+# With fewer pairs, no forecast is made.
+_LEAST_FORECAST = 4
+# A comparison ends if so many pairs have ended, and all of them have a diverged seed.
+DIVERGED_PAIRS = 4
+
 # Score of each ended seed; None: the seed diverged.
 SeedScores = Mapping[int, float | None]
 
@@ -223,11 +228,11 @@ class Outlook(NamedTuple):
 def outlook(
     comparison: Comparison, method_look: Look, limits: Limits
 ) -> Outlook | None:
-    """Return a forecast of an open comparison; None with fewer than 2 pairs.
+    """Return a forecast of an open comparison; None with fewer than 4 pairs.
 
     With fewer than `FORECAST_PAIRS` pairs the forecast is rough.
     """
-    if len(method_look.scores) < 2:
+    if len(method_look.scores) < _LEAST_FORECAST:
         return None
     left = limits.max_seeds - method_look.num_seeds
     settings = comparison.settings
@@ -258,8 +263,8 @@ class End(NamedTuple):
     """The reason why an open comparison gets no further seeds.
 
     reason: "seeds": the limit of seeds is reached; "hours": the limit of device hours is reached;
-    "chance": the comparison will hardly be decided within the limit of seeds. outlook: a forecast,
-    None with fewer than 2 pairs.
+    "chance": the comparison will hardly be decided within the limit of seeds; "diverged": all
+    pairs so far have a diverged seed. outlook: a forecast, None with fewer than 4 pairs.
     """
 
     reason: str
@@ -354,6 +359,8 @@ def _end(comparison: Comparison, method_look: Look, limits: Limits) -> End | Non
     """Return the reason to end an open comparison whose batches have ended; None to go on."""
     if comparison.planned(method_look.method) >= limits.max_seeds:
         return End("seeds", outlook(comparison, method_look, limits))
+    if method_look.num_seeds >= DIVERGED_PAIRS and not method_look.scores:
+        return End("diverged", None)
     if len(method_look.scores) < FORECAST_PAIRS:
         return None
     forecast = outlook(comparison, method_look, limits)

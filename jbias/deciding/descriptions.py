@@ -15,7 +15,8 @@ def describe_look(
     """
     result = method_look.result
     line = (
-        f"{method_look.num_seeds} seeds: {method_look.method} - {comparison.reference} "
+        f"comparison after {method_look.num_seeds} seeds: {method_look.method} - "
+        f"{comparison.reference} "
     )
     if not result.looks:
         return f"{line}has no score yet{_diverged(method_look)}"
@@ -58,6 +59,8 @@ def describe_end(comparison: Comparison, method: str, end: End, limits: Limits) 
             f"{line}the limit of {limits.max_hours:g} device hours is reached; raise --max-hours "
             "to continue"
         )
+    if end.reason == "diverged":
+        return f"{line}a seed of every pair diverged; lower config.optim.rate"
     forecast = _describe_outlook(end.outlook)
     if end.reason == "seeds":
         return (

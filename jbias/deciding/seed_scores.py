@@ -114,21 +114,28 @@ def names(
 ) -> list[str]:
     """Return names of methods for folders: of each config in order, and of the reference last.
 
-    A name is the algorithm and the variant, such as "sagnet" or "erm-mixup". Equal names get the
-    digest of the config without seeds.
+    A name is the algorithm and the variant, such as "sagnet" or "erm-mixup". Methods of one name
+    get the digest of the config without seeds; a reference of the same name as a method is called
+    "erm-reference".
     """
-    all_configs = [*configs, reference]
-    plain = [
-        "-".join(filter(None, (jc.algorithm_name(x), x.get("variant", ""))))
-        for x in all_configs
-    ]
-    plain = [name.replace("/", "-") for name in plain]
-    return [
+
+    def plain_name(config: Mapping[str, Any]) -> str:
+        variant = config.get("variant", "")
+        name = "-".join(filter(None, (jc.algorithm_name(config), variant)))
+        return name.replace("/", "-")
+
+    configs = list(configs)
+    plain = list(map(plain_name, configs))
+    method_names = [
         f"{name}-{jc.digest({**config, 'seeds': []})}"
         if plain.count(name) > 1
         else name
-        for name, config in zip(plain, all_configs)
+        for name, config in zip(plain, configs)
     ]
+    reference_name = plain_name(reference)
+    if reference_name in plain:
+        reference_name += "-reference"
+    return [*method_names, reference_name]
 
 
 def _of_run(

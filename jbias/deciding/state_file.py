@@ -112,7 +112,7 @@ def resume(workdir: str | os.PathLike, new: State) -> State:
     stored = read(workdir)
     if stored is None:
         return new
-    differing = jc.diff(_pinned(stored), _pinned(new))
+    differing = jc.diff(_pinned(stored, stored), _pinned(new, stored))
     if differing:
         raise ValueError(
             f"workdir: {os.fspath(workdir)} holds another comparison (started != given): "
@@ -122,10 +122,19 @@ def resume(workdir: str | os.PathLike, new: State) -> State:
     return stored
 
 
-def _pinned(state: State) -> dict[str, Any]:
-    """Return the entries of a state that must not change, as nested mappings."""
+def _pinned(state: State, stored: State) -> dict[str, Any]:
+    """Return the entries of a state that must not change, as nested mappings.
+
+    stored: gives the names of the configs, so that a method of another name differs only in the
+    entries of its config that differ.
+    """
     plan = state.comparison
     is_trained = plan.are_trained
+    names = (*plan.methods, plan.reference)
+    if len(plan.methods) == len(stored.comparison.methods):
+        labels = (*stored.comparison.methods, stored.comparison.reference)
+    else:
+        labels = names
     # Lists, as in the file.
     return json.loads(
         json.dumps(
@@ -137,7 +146,10 @@ def _pinned(state: State) -> dict[str, Any]:
                     "is": "runs" if is_trained else "a config",
                     "first_seed": None if is_trained else plan.first_seeds[0],
                 },
-                "config": state.configs,
+                "config": {
+                    label: state.configs.get(name)
+                    for label, name in zip(labels, names, strict=True)
+                },
             }
         )
     )

@@ -136,8 +136,11 @@ def test_names_are_plain_unless_two_are_equal():
     mixup = {**erm, "variant": "mixup"}
     assert seed_scores.names([mixup], erm) == ["erm-mixup", "erm"]
     slow = {**erm, "optim": {"rate": 0.1}}
-    first, reference = seed_scores.names([slow], erm)
-    assert first != reference
+    assert seed_scores.names([slow], erm) == ["erm", "erm-reference"]
+    first, second, reference = seed_scores.names([slow, erm], mixup)
+    assert first != second
     assert first.startswith("erm-")
+    assert reference == "erm-mixup"
     # Seeds do not change a name.
-    assert seed_scores.names([{**slow, "seeds": [4]}], erm) == [first, reference]
+    other_seeds = {**slow, "seeds": [4]}
+    assert seed_scores.names([other_seeds, erm], mixup) == [first, second, reference]

@@ -63,6 +63,12 @@ def test_another_config_method_or_kind_of_reference_is_refused(tmp_path):
     changed = {**CONFIGS, "new": {**CONFIGS["new"], "optim": {"rate": 0.2}}}
     with pytest.raises(ValueError, match=r"config.new.optim.rate: 0.1 != 0.2"):
         state_file.resume(tmp_path, state_file.State(PLAN, changed))
+    renamed = dataclasses.replace(PLAN, methods=("newer",))
+    configs = {"newer": changed["new"], "old": CONFIGS["old"]}
+    with pytest.raises(
+        ValueError, match=r"\): config.new.optim.rate: 0.1 != 0.2; methods: \['new'\]"
+    ):
+        state_file.resume(tmp_path, state_file.State(renamed, configs))
     trained_here = dataclasses.replace(PLAN, are_trained=False)
     with pytest.raises(ValueError, match=r"reference.is: 'runs' != 'a config'"):
         state_file.resume(tmp_path, state_file.State(trained_here, CONFIGS))

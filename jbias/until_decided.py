@@ -1,0 +1,429 @@
+"""`jbias train --until-decided`: train seeds until a comparison with a reference is decided.
+
+The plan, the looks and the decisions are in `jbias.deciding`; this module trains the batches, one
+after the other, each as an ordinary run in a workdir of its own.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from etils import epath
+
+from jbias import build, errors, extensions, run_spec, train
+from jbias import config as jc
+from jbias.deciding import comparison as comparison_lib
+from jbias.deciding import descriptions, seed_scores, state_file
+from jbias.runs import results, workdirs
+from jbias.runtime import console, files, messages, signals, workdir_lock, xla
+
+UNDECIDED = 4  # Exit code.
+DEFAULT_MAX_SEEDS = 30
+# Seeds of a batch, if the config does not name a number: on a CPU the number of cores, but no
+# more than the first number; on an accelerator the second number.
+_CPU_SEEDS, _ACCELERATOR_SEEDS = 4, 8
+_CONFIG_FILE = re.compile(r"(jbias:|[^:]*\.py(:|$))")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """The arguments of `jbias train --until-decided`.
+
+    spec: of the method. words: the arguments that name the config of the method. reference: a
+    config, FILE:ARGUMENTS, or a path or glob of runs. dataset: "": the only test set of the
+    config. workdir: "": named after both configs. Other fields: see `comparison.Settings` and
+    `comparison.Limits`.
+    """
+
+    spec: run_spec.RunSpec
+    words: Sequence[str]
+    reference: str
+    metric: str
+    dataset: str
+    selection: str
+    alpha: float
+    points: float | None
+    quantity: str
+    bounds: tuple[float, float]
+    max_seeds: int
+    max_hours: float
+    workdir: str
+
+
+class Reference(NamedTuple):
+    """The reference of a comparison.
+
+    words: the arguments that name its config, for provenance.json; empty for runs. runs: workdirs
+    of trained seeds; empty if the reference is a config.
+    """
+
+    config: Mapping[str, Any]
+    words: Sequence[str]
+    runs: Sequence[pathlib.Path]
+
+
+class Opened(NamedTuple):
+    """A comparison that can be continued.
+
+    state: from comparison.json, or new. configs: by name of the method and of the reference.
+    words: the arguments that name each config. limits: of this start.
+    """
+
+    state: state_file.State
+    configs: Mapping[str, Mapping[str, Any]]
+    words: Mapping[str, Sequence[str]]
+    reference: Reference
+    limits: comparison_lib.Limits
+
+
+def run(
+    opened: Opened, workdir: files.PathLike, stop_signal: signals.StopSignal
+) -> int:
+    """Train batches of seeds until the comparison ends; return the exit code.
+
+    The code is 0 if the comparison is decided, and `UNDECIDED` otherwise. opened: as
+    `open_comparison` returns it, with the `workdir` of `workdir_of`. stop_signal: records stop
+    signals. Errors as of `train.run`. signals.Interrupted after a stop signal, with all work saved.
+    The same request continues a comparison that was stopped or killed.
+    """
+    folder = epath.Path(workdir)
+    with files.translate_os_errors(f"workdir {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+    say = console.logger(folder)
+    with workdir_lock.acquire(folder / "lock", f"is at work in {folder}", say):
+        # Again, because the previous owner of the lock may have planned batches.
+        state = state_file.resume(folder, opened.state)
+        return _continue(
+            opened._replace(state=state), folder, stop_signal=stop_signal, say=say
+        )
+
+
+def open_comparison(request: Request) -> Opened:
+    """Return the comparison of a request, from its workdir or new; write nothing.
+
+    ValueError for invalid arguments, and for arguments that differ from the comparison in the
+    workdir.
+    """
+    if files.is_remote(request.workdir):
+        errors.refuse(
+            "--workdir",
+            "be a local directory with --until-decided",
+            request.workdir,
+            "mount the bucket",
+        )
+    _check_seeds(request.words, request.spec.config)
+    config = request.spec.config
+    if config["vary"]:
+        raise ValueError(
+            "config.vary: --until-decided compares one method with the reference; leave out vary, "
+            "and name its value by --config.KEY=VALUE"
+        )
+    reference = _read_reference(request.reference)
+    settings = comparison_lib.Settings(
+        metric=request.metric,
+        dataset=request.dataset or _only_test_set(config),
+        selection=request.selection,
+        alpha=request.alpha,
+        points=request.points,
+        quantity=request.quantity,
+        bounds=request.bounds,
+    )
+    seed_scores.check_settings(settings)
+    for where, compared in (("--config", config), ("the reference", reference.config)):
+        if settings.dataset not in compared["tests"]:
+            raise ValueError(
+                f"--dataset: {where} has no test set {settings.dataset!r}; "
+                f"{errors.suggest(settings.dataset, compared['tests'])}"
+            )
+    method, reference_name = seed_scores.names([config], reference.config)
+    configs = {method: config, reference_name: reference.config}
+    if reference.runs:
+        reference_code = _recorded_code(reference.runs[0])
+    else:
+        reference_code = _own_code(reference.config)
+    pinned = {
+        method: state_file.pinned_config(config, own_code=_own_code(config)),
+        reference_name: state_file.pinned_config(
+            reference.config, own_code=reference_code
+        ),
+    }
+    if pinned[method] == pinned[reference_name]:
+        raise ValueError(
+            "--until-decided: the reference has the same config as --config, so that every seed "
+            "would be compared with itself; name another"
+        )
+    trained_seeds = _trained_seeds(reference.runs, settings)
+    plan = comparison_lib.Comparison(
+        settings=settings,
+        methods=(method,),
+        reference=reference_name,
+        first_seeds=trained_seeds or (min(reference.config["seeds"]),),
+        are_trained=bool(reference.runs),
+    )
+    limits = comparison_lib.Limits(
+        max_seeds=request.max_seeds,
+        max_hours=request.max_hours,
+        batch_seeds={method: _batch_seeds(request)},
+    )
+    comparison_lib.check_limits(plan, limits)
+    comparison_lib.look(plan)  # Raises for wrong points, bounds and quantity.
+    opened = Opened(
+        state=state_file.State(plan, pinned),
+        configs=configs,
+        words={method: request.words, reference_name: reference.words},
+        reference=reference,
+        limits=limits,
+    )
+    stored = state_file.resume(workdir_of(request, opened), opened.state)
+    return opened._replace(state=stored)
+
+
+def workdir_of(request: Request, opened: Opened) -> str:
+    """Return the workdir of a comparison: as given, or named after both configs.
+
+    The name does not depend on metric, points and so on, so that a comparison that is repeated with
+    another setting is refused.
+    """
+    if request.workdir:
+        return request.workdir
+    method, reference = (
+        jc.run_name({**config, "seeds": []}) for config in opened.configs.values()
+    )
+    return os.path.join("runs", f"{method}-against-{reference}".replace("/", "-"))
+
+
+def _continue(
+    opened: Opened,
+    folder: epath.Path,
+    *,
+    stop_signal: signals.StopSignal,
+    say: messages.Say,
+) -> int:
+    """Train, look and log until the comparison ends; return the exit code.
+
+    folder: workdir of the comparison, which this process has locked.
+    """
+    state, limits = opened.state, opened.limits
+    last_line = ""
+    while True:
+        plan = state.comparison.with_scores(
+            _read_scores(opened, state.comparison, folder)
+        )
+        state = state._replace(comparison=plan)
+        if plan.batches:
+            state_file.write(folder, state)
+        for method_look in comparison_lib.look(plan).values():
+            line = descriptions.describe_look(plan, method_look, limits)
+            if method_look.num_seeds and line != last_line:
+                say(line)
+                last_line = line
+        action = comparison_lib.next_action(
+            plan, limits, hours=seed_scores.device_hours(folder, plan)
+        )
+        if not isinstance(action, comparison_lib.Train):
+            break
+        state = state._replace(comparison=plan.with_batches(action.batches))
+        state_file.write(folder, state)  # Before any batch starts.
+        for batch in action.batches:
+            _train(opened, batch, folder, stop_signal=stop_signal, say=say)
+        limits = _fit_memory(limits, action.batches, folder)
+    is_undecided = isinstance(action, comparison_lib.Undecided)
+    if is_undecided:
+        for method, end in action.ends.items():
+            say(descriptions.describe_end(plan, method, end, limits))
+    runs = " ".join(map(str, (folder, *opened.reference.runs)))
+    say(f"to compare all numbers: jbias report --runs {runs}")
+    return UNDECIDED if is_undecided else 0
+
+
+def _read_scores(
+    opened: Opened, plan: comparison_lib.Comparison, folder: epath.Path
+) -> dict[str, dict[int, float | None]]:
+    """Return the scores of the ended batches and of the reference's runs, by name and seed."""
+    scores = seed_scores.read_batches(folder, plan)
+    for name in opened.configs:
+        _check_same_data(
+            [folder / batch.folder for batch in plan.batches if batch.method == name]
+        )
+    if plan.are_trained:
+        trained = seed_scores.read(opened.reference.runs, plan.settings)
+        scores[plan.reference] |= {
+            seed: score for seed, score in trained.items() if seed in plan.first_seeds
+        }
+    return scores
+
+
+def _train(
+    opened: Opened,
+    batch: comparison_lib.Batch,
+    folder: epath.Path,
+    *,
+    stop_signal: signals.StopSignal,
+    say: messages.Say,
+) -> None:
+    """Train a batch in its workdir; a batch that has begun is resumed."""
+    config = {**opened.configs[batch.method], "seeds": list(batch.seeds)}
+    if batch.method == opened.state.comparison.reference and opened.reference.runs:
+        first_run = opened.reference.runs[0]
+        run_spec.check_trusted(dict(config), first_run)
+        workdirs.check_own_code(epath.Path(first_run), _own_code(config))
+    words = opened.words[batch.method]
+    if words:
+        words = (*words, f"--config.seeds={batch.seeds!r}".replace(" ", ""))
+    spec = run_spec.RunSpec.from_config(config)
+    spec = dataclasses.replace(spec, command=" ".join(words))
+    say(f"{batch.method}, seeds {', '.join(map(str, batch.seeds))}")
+    train.run(spec, folder / batch.folder, stop_signal=stop_signal)
+    stop_signal.detach()
+    jax.clear_caches()  # Each run compiles its own programs.
+
+
+def _check_seeds(words: Sequence[str], config: Mapping[str, Any]) -> None:
+    """Raise ValueError if config.seeds is not 0, 1, 2, ...: the comparison chooses the seeds."""
+    if list(config["seeds"]) != list(range(len(config["seeds"]))):
+        raise ValueError(
+            f"config.seeds: --until-decided trains the seeds of the reference, got "
+            f"{config['seeds']}; leave the entry out, seeds=N in --config=NAME:seeds=N is the "
+            "number of seeds at a time"
+        )
+
+
+def _batch_seeds(request: Request) -> int:
+    """Return the seeds of a batch: as the config names explicitly, else by the device."""
+    config_word, *changes = request.words
+    _, _, arguments = config_word.removeprefix("--config=jbias:").partition(":")
+    is_explicit = "seeds" in jc.explicit_arguments(arguments)
+    if is_explicit or any(word.startswith("--config.seeds=") for word in changes):
+        return len(request.spec.config["seeds"])
+    if xla.platform() == "cpu":
+        return min(len(os.sched_getaffinity(0)), _CPU_SEEDS)
+    return _ACCELERATOR_SEEDS
+
+
+def _fit_memory(
+    limits: comparison_lib.Limits,
+    batches: Sequence[comparison_lib.Batch],
+    folder: epath.Path,
+) -> comparison_lib.Limits:
+    """Return limits with as many seeds per batch as the devices have computed together.
+
+    A run trains the seeds of a batch in waves if the memory of its devices is too small for all of
+    them. Then later batches have the seeds of one wave.
+    """
+    sizes = dict(limits.batch_seeds)
+    for batch in batches:
+        layout = workdirs.provenance(folder / batch.folder).get("layout") or {}
+        for waves in layout.get("waves", ()):  # Seeds per wave, by stage.
+            if batch.method in sizes and len(waves) > 1:
+                sizes[batch.method] = min(sizes[batch.method], max(waves))
+    return dataclasses.replace(limits, batch_seeds=sizes)
+
+
+def _only_test_set(config: Mapping[str, Any]) -> str:
+    """Return the name of the config's only test set; ValueError if there are several."""
+    tests = list(config["tests"])
+    if len(tests) != 1:
+        raise ValueError(
+            f"--dataset is missing: the test set to compare on, one of {', '.join(tests)}"
+        )
+    return tests[0]
+
+
+def _own_code(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return digests of the user's own files that a config names."""
+    return {**build.user_file_digests(config), **extensions.import_digests(config)}
+
+
+def _recorded_code(run_folder: pathlib.Path) -> dict[str, str]:
+    """Return the digests of the user's own files that a run has recorded."""
+    recorded = workdirs.provenance(epath.Path(run_folder))
+    return {**(recorded.get("own_code") or {}), **(recorded.get("own_imports") or {})}
+
+
+def _read_reference(text: str) -> Reference:
+    """Return the reference that --until-decided names: a config, or runs of one method.
+
+    ValueError for an unknown config or path, for runs that have not ended, and for runs of
+    different configs.
+    """
+    try:
+        if _CONFIG_FILE.match(text):
+            config = jc.to_dict(_load(text))
+            run_spec.RunSpec.from_config(config)
+            if config["vary"]:
+                raise ValueError(f"{text} must not have vary; leave it out")
+            return Reference(config, (f"--config={text}",), ())
+        full, empty = results.find_workdirs(text)
+        started = [path for path in empty if (path / "config.json").exists()]
+        for path in (*full, *started):
+            if not seed_scores.is_finished(path):
+                raise ValueError(
+                    f"{path} has not ended; end it by its own command, then run this command "
+                    "again"
+                )
+        if not full:
+            raise ValueError(f"{text} has no run; name a run's workdir or a config")
+        config = _common_config(full)
+    except (ValueError, OSError) as error:
+        line = files.describe_error(error).removeprefix("--config: ")
+        raise ValueError(f"--until-decided: {line}") from error
+    return Reference(config, (), full)
+
+
+def _load(text: str) -> Any:
+    """Return the config that a text FILE:ARGUMENTS names."""
+    with xla.naming_variables():  # Config files may import jax.
+        return jc.load(text, flag="config")
+
+
+def _common_config(runs: Sequence[pathlib.Path]) -> dict[str, Any]:
+    """Return the config of runs that differ only in seeds; ValueError if they differ otherwise."""
+    configs = [
+        run_spec.check_trusted(seed_scores.config_of(path), path) for path in runs
+    ]
+    first = state_file.pinned_config(configs[0])
+    for path, config in zip(runs, configs, strict=True):
+        differing = jc.diff(first, state_file.pinned_config(config))
+        if differing:
+            raise ValueError(
+                f"must name runs of one method, but {runs[0]} and {path} differ: "
+                f"{messages.join_differences(differing)}; name fewer"
+            )
+    return configs[0]
+
+
+def _trained_seeds(
+    runs: Sequence[pathlib.Path], settings: comparison_lib.Settings
+) -> tuple[int, ...]:
+    """Return the seeds of runs in ascending order; ValueError as `seed_scores.read` raises it."""
+    return tuple(sorted(seed_scores.read(runs, settings)))
+
+
+def _check_same_data(folders: Sequence[epath.Path]) -> None:
+    """Raise ValueError if the batches of a method were trained on different data or code."""
+    provenances = [
+        (folder, workdirs.provenance(folder))
+        for folder in folders
+        if (folder / "done").exists()
+    ]
+    for folder, provenance in provenances[1:]:
+        first_folder, first = provenances[0]
+        differing = jc.diff(
+            _without_init(workdirs.data_identity(first)),
+            _without_init(workdirs.data_identity(provenance)),
+        )
+        if differing:
+            raise ValueError(
+                f"{folder}: its data or code differ from those of {first_folder}: "
+                f"{messages.join_differences(differing)}; restore them, or start again in another "
+                "--workdir"
+            )
+
+
+def _without_init(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a data identity without the initial weights, which differ between seeds."""
+    return {key: value for key, value in identity.items() if key != "init"}
