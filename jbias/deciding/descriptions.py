@@ -29,7 +29,8 @@ def describe_look(
             result.difference.upper,
         )
     )
-    line += f"{estimate:+.1f} points, {100 * (1 - comparison.level):.3g} % interval "
+    noun = "points of wins" if comparison.settings.quantity == "wins" else "points"
+    line += f"{estimate:+.1f} {noun}, {100 * (1 - comparison.level):.3g} % interval "
     line += f"[{low:+.1f}, {high:+.1f}]{_diverged(method_look)}, "
     if result.decision is not None or limits is None:
         return line + verdict(comparison, method_look)
