@@ -247,7 +247,7 @@ def test_references_must_have_ended_and_be_of_one_method(trained, at):
 
 
 def test_without_a_workdir_the_name_depends_on_the_configs_only(at):
-    """So a comparison that is repeated with another metric is refused."""
+    """A comparison that is repeated with another metric is therefore refused."""
     names = set()
     for changes in ({}, {"metric": "error"}, {"points": 5.0}):
         wanted = request(workdir="", **changes)
