@@ -192,6 +192,7 @@ def known_flags() -> set[str]:
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
+    known |= {f"--{name}" for name in UNTIL_DECIDED}
     return known | {"--check", "--coordinator", "--processes", "--process", "--wait"}
 
 
