@@ -6,7 +6,7 @@ import optuna
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
-from jbias.launch import runner, slurm, study, trials
+from jbias.launch import slurm, study, trial_loop, trials
 from jbias.launch.search import Search
 from tests import smoke_runs
 
@@ -126,7 +126,7 @@ def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
     monkeypatch.setattr(executor, "poll_seconds", 0)
     monkeypatch.setattr(ledger, "report", lambda look: "too low")
     args = types.SimpleNamespace(wait=True, every=60)
-    runner._run_trials(ledger, executor, ["not started"], args=args, say=print)
+    trial_loop.run_trials(ledger, executor, ["not started"], args=args, say=print)
     cancelled = [call for call in cluster.called if call[0] == "scancel"]
     assert cancelled == [("scancel", "7_0")]
     states = {
