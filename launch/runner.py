@@ -15,8 +15,10 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import errors
+from jbias.deciding import state_file
 from jbias.launch import (
     local,
+    rounds,
     search,
     sky,
     slurm,
@@ -42,11 +44,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         )
     settings = search.resolve(args, workdir)
     executor_name, options = parse_executor(args.on)
-    if executor_name in CLOUDS and settings.search == "tpe":
-        raise ValueError(
-            f"--on={executor_name}: tpe needs results, which are not available on this "
-            "machine; use another --sampler"
-        )
+    _check(settings, args, executor_name)
     is_read_only = args.what == "status" or args.dry_run
     runs_here = not is_read_only and executor_name not in CLOUDS
     planned = study.plan(settings, workdir)
@@ -55,6 +53,22 @@ def run_sweep(args: argparse.Namespace) -> int:
         phases_to_start.append("failed")
     if args.stopped or settings.stop == "never":
         phases_to_start.append("stopped")
+    opened = None
+    if settings.until_decided:
+        num_seeds = rounds.default_seeds(executor_name, options)
+        opened = rounds.open_comparison(
+            settings, planned, workdir, default_seeds=num_seeds
+        )
+    if opened and args.what == "status":
+        return _show_comparison(opened, settings, workdir)
+    if opened and args.dry_run:
+        return _hand_over(
+            rounds.next_round(opened, workdir),
+            phases_to_start,
+            executor_name=executor_name,
+            options=options,
+            is_dry_run=True,
+        )
     if not is_read_only:
         search.save(settings, workdir)
     with contextlib.ExitStack() as stack:
@@ -82,13 +96,46 @@ def run_sweep(args: argparse.Namespace) -> int:
             executor = local.Executor(local.slots(**options), say)
             stack.enter_context(signals.listen()).attach(executor)
             stack.enter_context(contextlib.closing(executor))
-            args.wait = True
-        trial_loop.run_trials(ledger, executor, phases_to_start, args=args, say=say)
-        code = _conclude(ledger, args, say) if args.wait else 0
+        args.wait = args.wait or executor_name == "local" or bool(opened)
+        if opened:
+            # Again, because the previous owner of the lock may have planned batches.
+            state = state_file.resume(workdir, opened.state)
+            code = rounds.run(
+                opened._replace(state=state),
+                executor,
+                phases_to_start,
+                workdir=workdir,
+                args=args,
+                say=say,
+            )
+        else:
+            trial_loop.run_trials(ledger, executor, phases_to_start, args=args, say=say)
+            code = _conclude(ledger, args, say) if args.wait else 0
     if executor.stop:
         say(f"{executor.stop}: all trials have saved; the same command resumes them")
         return 130 if executor.stop == "SIGINT" else 143
     return code
+
+
+def _check(
+    settings: search.Search, args: argparse.Namespace, executor_name: str
+) -> None:
+    """Raise ValueError for a search that the executor or --until-decided does not support.
+
+    args: the parsed arguments.
+    """
+    if settings.until_decided:
+        rounds.check_supported(settings, args, is_cloud=executor_name in CLOUDS)
+    elif (pathlib.Path(args.workdir) / state_file.NAME).exists():
+        raise ValueError(
+            f"--workdir: {args.workdir} holds a comparison with a reference; give "
+            "--until-decided, or another --workdir"
+        )
+    elif executor_name in CLOUDS and settings.search == "tpe":
+        raise ValueError(
+            f"--on={executor_name}: tpe needs results, which are not available on this "
+            "machine; use another --sampler"
+        )
 
 
 def parse_executor(text: str) -> tuple[str, dict[str, Any]]:
@@ -109,8 +156,21 @@ def parse_executor(text: str) -> tuple[str, dict[str, Any]]:
     return name, options
 
 
+def _show_comparison(
+    opened: rounds.Opened, settings: search.Search, workdir: pathlib.Path
+) -> int:
+    """Print the comparisons of a search with --until-decided; return the exit code, 0."""
+    optuna_study, jobs = study.open_study(settings, workdir, keep=False), {}
+    try:
+        jobs = slurm.active(optuna_study)
+    except ValueError as error:
+        messages.print_text(f"{error}; the following is from the workdirs only")
+    rounds.show_status(opened, workdir, jobs=jobs, say=messages.print_text)
+    return 0
+
+
 def _hand_over(
-    ledger: study.Ledger,
+    ledger: study.Ledger | rounds.Round,
     phases_to_start: list[str],
     *,
     executor_name: str,

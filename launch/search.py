@@ -18,6 +18,19 @@ from jbias.runtime import files, switches
 SAMPLERS = ("grid", "random", "tpe")
 PRUNERS = ("never", "median", "hyperband", "asha")
 _FILE = ".sweep/search.json"
+# The entries of `Search.until_decided`, which are arguments of the command line.
+UNTIL_DECIDED = (
+    "reference",
+    "metric",
+    "dataset",
+    "selection",
+    "alpha",
+    "points",
+    "quantity",
+    "bounds",
+    "max_seeds",
+    "max_hours",
+)
 CONFIG = "config"  # The parameter that selects a config, if there are several.
 
 
@@ -39,6 +52,8 @@ class Search:
     fewest: int = 3  # Trials that must be done before the median stops any trial.
     grace: int = 0  # No trial is stopped up to this step.
     storage: str = ""  # Of Optuna: a database's URL, or the path of a journal.
+    # Entries of `rounds.Options`; empty without --until-decided.
+    until_decided: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         for name, kind in _KINDS.items():
@@ -49,6 +64,9 @@ class Search:
             raise ValueError(f"--trials: must be at least 1, got {self.trials}")
         if not self.config:
             raise ValueError("--config is missing, e.g. --config=jbias:erm")
+        if self.until_decided and not self.until_decided.get("reference"):
+            flag = next(iter(self.until_decided)).replace("_", "-")
+            raise ValueError(f"--{flag}: needs --until-decided=REFERENCE, too; add it")
         self.fixed: list[str] = []
         self.axes: dict[str, distributions.BaseDistribution] = {}
         keys = []
@@ -99,10 +117,15 @@ def resolve(args: argparse.Namespace, workdir: pathlib.Path) -> Search:
         if args.changes:
             raise ValueError(f"{args.changes[0]}: needs --config, or --sweep")
     settings["changes"] = [*settings["changes"], *args.changes]
-    for name in _KINDS.keys() - {"config", "changes"}:
+    for name in _KINDS.keys() - {"config", "changes", "until_decided"}:
         value = getattr(args, name)
         if value is not None:
             settings[name] = value
+    flags = {name: getattr(args, name) for name in UNTIL_DECIDED}
+    settings["until_decided"] = {
+        **settings.get("until_decided", {}),
+        **{name: value for name, value in flags.items() if value is not None},
+    }
     return Search(**settings)
 
 
@@ -147,6 +170,9 @@ def _code_names(search: Search) -> list[str]:
     ]
     if search.storage:
         names.append(search.storage)
+    reference = str(search.until_decided.get("reference", ""))
+    if ".py" in reference or extensions.names_file(reference):
+        names.append(reference)
     for change in search.changes:
         value = change.partition("=")[2]
         if extensions.names_file(change) or _has_file(value):

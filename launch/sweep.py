@@ -14,6 +14,21 @@ r"""Search over entries of a config: train one run per combination, here or on a
 the state of the search in --workdir. `retry` does the same as `run`, and also starts failed
 trials again.
 
+--until-decided=REFERENCE trains seeds of each combination until it is decided whether it is better
+or worse than the reference, or equivalent to it (docs/launch.md):
+
+    jbias sweep run --config=jbias:sagnet:demo --config=jbias:padain:demo --workdir=runs/decide \
+        --until-decided=jbias:erm:demo --metric=shape_bias --dataset=cue_conflict --points=10
+
+Each combination is a method. In each round, all methods that are not decided get further seeds, and
+the reference the seeds that it lacks. A trial is a run of these seeds of one method. REFERENCE is a
+config, or the runs of one method (a workdir, a glob or a folder of workdirs); --config.KEY=VALUE
+does not change it. The probability of any false decision is at most --alpha, however many methods
+there are. <workdir>/comparisons.csv lists the comparisons. `status` prints them. `run` resumes a
+stopped comparison; settings that the decisions depend on cannot be changed later. Seeds after those
+of a failed trial do not count until `retry` has ended it. seeds=N is the number of seeds at a time
+(default: the number of cores of a trial, at most 4; on GPUs 8).
+
 An entry whose value is a list, choice(a, b), uniform(low, high) or log_uniform(low, high) is an
 axis of the search: its value differs between trials. Other entries are the same in all trials.
 Each trial is a run with its own workdir <workdir>/<algorithm>-<data>-<hash>, and
@@ -76,8 +91,9 @@ sky: managed jobs of SkyPilot, which finds machines.
   pool          pool of machines that already have the bucket and jbias (none)
 
 Exit codes: 0 all trials have ended (done, diverged, or stopped by the pruner) or were submitted
-to a cloud; 1 some trials are not done, with a message; 2 arguments are wrong, and nothing was
-started; 130 stopped by Ctrl-C, 143 by SIGTERM, with all work saved. `status` always exits with 0.
+to a cloud, or with --until-decided all comparisons are decided; 1 some trials are not done, with a
+message; 2 arguments are wrong, and nothing was started; 4 --until-decided ended, and some comparisons
+are not decided; 130 stopped by Ctrl-C, 143 by SIGTERM, with all work saved. `status` always exits with 0.
 """
 
 import argparse
@@ -151,10 +167,60 @@ _VALUE_FLAGS = {
         ),
     ),
 }
+_COMPARISON_FLAGS = {
+    "--metric": (str, "NAME", "metric to compare (default: accuracy)"),
+    "--dataset": (
+        str,
+        "SET",
+        "test set to compare on, a name in config.tests; required if there are several",
+    ),
+    "--points": (
+        cli.positive,
+        "P",
+        (
+            "methods are equivalent if their difference is below so many percentage points (default: "
+            "equivalence is not tested)"
+        ),
+    ),
+    "--alpha": (
+        cli.probability,
+        "P",
+        "probability of any false decision (default: 0.05)",
+    ),
+    "--max-seeds": (
+        cli.at_least_1,
+        "N",
+        "largest number of seeds of each method (default: 30)",
+    ),
+    "--max-hours": (
+        cli.positive,
+        "H",
+        (
+            "device hours (of a CPU: hours times cores) of all trials after which no further round "
+            "starts (default: no limit)"
+        ),
+    ),
+    "--selection": (
+        str,
+        "RULE",
+        (
+            "rule that selects the evaluation of each seed: best_validation, worst_class, last_n:N, "
+            "at_epoch:EPOCH or best_on:SET (default: best_validation)"
+        ),
+    ),
+    "--bounds": (
+        str,
+        "LOW,HIGH",
+        (
+            "smallest and largest possible value of the metric; a narrower range needs fewer seeds "
+            "(default: 0,1)"
+        ),
+    ),
+}
 _SWITCHES = {
     "--dry-run": "print the commands of the trials, and start no trial (default: start them)",
     "--wait": "with --on=slurm: wait until all jobs have ended (default: return when all jobs "
-    "are queued)",
+    "are queued; --until-decided always waits)",
     "--stopped": "also resume the trials that the pruner has stopped (default: leave them "
     "stopped)",
     "--importance": "write importance.png and importance.csv, which show how much each axis "
@@ -204,6 +270,7 @@ def parser() -> cli.Parser:
     )
     for flag, (kind, metavar, flag_help) in _VALUE_FLAGS.items():
         add(flag, type=kind, metavar=metavar, help=flag_help)
+    _add_comparison_flags(sweep_parser)
     add(
         "--on",
         default="local",
@@ -221,6 +288,26 @@ def parser() -> cli.Parser:
         help="seconds between two printed lines of progress (default: 60)",
     )
     return sweep_parser
+
+
+def _add_comparison_flags(sweep_parser: cli.Parser) -> None:
+    """Add --until-decided and the flags of its options, which have no value by default."""
+    add = sweep_parser.add_argument
+    add(
+        "--until-decided",
+        dest="reference",
+        metavar="REFERENCE",
+        help="train seeds until the comparison of each method with this reference is decided (see "
+        "above): a config, or the runs of one method",
+    )
+    for flag, (kind, metavar, flag_help) in _COMPARISON_FLAGS.items():
+        add(flag, type=kind, metavar=metavar, help=f"with --until-decided: {flag_help}")
+    add(
+        "--quantity",
+        choices=("mean", "wins"),
+        help="with --until-decided: compare the means, or the shares of seeds that each method "
+        "wins (default: mean)",
+    )
 
 
 if __name__ == "__main__":

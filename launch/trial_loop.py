@@ -19,6 +19,7 @@ def run_trials(
 ) -> None:
     """Start all trials of the given phases, and wait until they have ended.
 
+    ledger: the trials of a study, or an object with the same methods, see `rounds.Round`.
     phases_to_start: such as "not started" and "interrupted". args: the parsed arguments.
     say: logs a line. Evaluations are reported to the study, and trials that its pruner
     rejects are stopped. A trial is started at most once. Without `args.wait`, returns once
