@@ -49,9 +49,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "label": ("category", "label", "true_label", "truth", "target", "ground_truth"),
     "texture": ("texture", "texture_class", "texture_label"),
     "condition": ("condition",),
+    "options": ("drawn_options",),
 }
 # Names of roles for messages, where they differ.
-_WORDS = {"raw": "model's own words", "dataset": "set"}
+_WORDS = {
+    "raw": "model's own words",
+    "dataset": "set",
+    "options": "options drawn for each image",
+}
 _OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
 # The key of each role in --columns=KEY=NAME.
 KEYS: Mapping[str, str] = {
@@ -63,6 +68,7 @@ KEYS: Mapping[str, str] = {
     "label": "label",
     "texture": "texture",
     "condition": "condition",
+    "options": "options",
 }
 
 # Columns of tables of scores, for a message.
@@ -85,6 +91,7 @@ class Roles:
     label: str
     texture: str
     condition: str
+    options: str  # Of the question that the words of a row answer.
 
 
 def parse(text: str) -> dict[str, str]:

@@ -3,7 +3,9 @@
 options = letter_options.parse("A=airplane,B=bear")
 """
 
+import functools
 import os
+import types
 from collections.abc import Mapping, Sequence
 
 from jbias import errors
@@ -21,7 +23,11 @@ def parse(text: str) -> dict[str, str]:
     if not text:
         return {}
     is_file = os.path.isfile(text) or "=" not in text
-    pairs = _read(text) if is_file else _split(text)
+    return _by_letter(_read(text) if is_file else _split(text))
+
+
+def _by_letter(pairs: Sequence[tuple[str, str, str]]) -> dict[str, str]:
+    """Return the classes by capital letter of (start of error messages, letter, class)."""
     options: dict[str, str] = {}
     for where, letter, name in pairs:
         letter, name = letter.strip().upper(), name.strip()
@@ -34,13 +40,40 @@ def parse(text: str) -> dict[str, str]:
     return options
 
 
-def _split(text: str) -> list[tuple[str, str, str]]:
-    """Return (start of error messages, letter, class) for each pair of "A=airplane,B=bear"."""
+@functools.lru_cache(2**14)
+def parse_cell(text: str, where: str) -> Mapping[str, str]:
+    """Return the classes by capital letter, from a cell such as "A=truck,B=oven"; {} for "".
+
+    where: start of error messages, such as the name of the column. ValueError as in `parse`.
+    """
+    pairs = _split(text, where=where) if text.strip() else []
+    return types.MappingProxyType(_by_letter(pairs))
+
+
+def format_cell(options: Mapping[str, str]) -> str:
+    """Return the text for which `parse_cell` returns these options.
+
+    ValueError for a class with a comma or "=" in its name, or with spaces around it.
+    """
+    for name in options.values():
+        is_plain = name == name.strip() and not {",", "="} & {*name}
+        must = 'have no comma, "=" or space at an end'
+        errors.check(is_plain, "options", must, name, "rename it", name="a class")
+    return ",".join(f"{letter}={name}" for letter, name in options.items())
+
+
+def _split(text: str, where: str = "--options") -> list[tuple[str, str, str]]:
+    """Return (`where`, letter, class) for each pair of "A=airplane,B=bear".
+
+    where: start of error messages.
+    """
     pairs = []
     for pair in text.split(","):
         letter, equals, name = pair.partition("=")
-        errors.check(bool(equals), "--options", "be LETTER=CLASS,... or a file", pair)
-        pairs.append(("--options", letter, name))
+        must = "be LETTER=CLASS,..."
+        must += " or a file" if where == "--options" else ""
+        errors.check(bool(equals), where, must, pair)
+        pairs.append((where, letter, name))
     return pairs
 
 

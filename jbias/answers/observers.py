@@ -36,6 +36,8 @@ class Observer:
     parser: str = ""  # Version of the parser that made `decision` from `responses`.
     # Class by letter, for the words; None: the classes in alphabetical order.
     options: Mapping[str, str] | None = None
+    # The same for each image, if the file has options drawn for each image.
+    drawn_options: tuple[Mapping[str, str], ...] | None = None
     # Names by factor: "model" (default: the observer), "task", "prompt", and "group", the
     # folder of the file below the folder that was read. "" if unknown.
     factors: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -68,6 +70,13 @@ class Observer:
             for text in {*(self.responses or ())}
         )
         return "published label" if has_words else ""
+
+    def options_of(self, image: int) -> Mapping[str, str] | None:
+        """Return the class by letter for the words about the image at a place.
+
+        None: the classes in alphabetical order.
+        """
+        return self.options if self.drawn_options is None else self.drawn_options[image]
 
     @property
     def shape_bias(self) -> cue_conflict.ShapeBias | None:

@@ -32,6 +32,7 @@ only the names that were offered are read, in any case. A word that contains a c
 The version changes whenever a response may be read in another way.
 """
 
+import copy
 import functools
 import itertools
 import re
@@ -143,7 +144,21 @@ def _grammar(
     options: tuple[tuple[str, str], ...], classes: tuple[str, ...]
 ) -> "_Grammar":
     """Return the `_Grammar` of these options and classes."""
-    return _Grammar(dict(options), classes)
+    letters = tuple(letter for letter, _ in options)
+    grammar = copy.copy(_grammar_of_letters(letters, classes))
+    grammar.options = dict(options)
+    return grammar
+
+
+@functools.lru_cache(64)
+def _grammar_of_letters(
+    letters: tuple[str, ...], classes: tuple[str, ...]
+) -> "_Grammar":
+    """Return the `_Grammar` of these letters, whose patterns are those of any order of classes.
+
+    The options may be drawn again for each image, and to compile the patterns takes long.
+    """
+    return _Grammar(dict.fromkeys(letters, ""), classes)
 
 
 _REFUSAL = re.compile(

@@ -31,6 +31,7 @@ class Reading:
     num_differ: int = 0  # ... or differ.
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # By letter.
     has_own_options: bool = False  # Named by the user.
+    has_drawn_options: bool = False  # Named by a column, for each row.
     num_labels: int = 0  # Rows with words and a published class ...
     num_named: int = 0  # ... that the words name.
     altered: tuple[
@@ -66,10 +67,12 @@ def _letters(readings: Sequence[Reading]) -> Iterator[str]:
         if reading.num_letters:
             order = letter_options.describe(reading.options)
             order += "" if reading.has_own_options else " (alphabetical order)"
+            if reading.has_drawn_options:
+                order = "the options that the table names for each image"
             by_order.setdefault(order, []).append(reading)
     for order, members in by_order.items():
         total = sum(reading.num_letters for reading in members)
-        is_own = members[0].has_own_options
+        is_own = members[0].has_own_options or members[0].has_drawn_options
         advice = "" if is_own else "; if the question had another order, use --options"
         yield (
             f"{_where(members)}: {total:,} answers are letters without a class, read as "
@@ -83,10 +86,12 @@ def _contradictions(readings: Sequence[Reading]) -> Iterator[str]:
     if doubtful:
         differ = sum(x.num_differ for x in doubtful)
         both = differ + sum(x.num_agree for x in doubtful)
+        is_drawn = all(reading.has_drawn_options for reading in doubtful)
+        remedy = "check the drawn ones" if is_drawn else "name it by --options"
         yield (
             f"{_where(doubtful)}: in {differ:,} of {both:,} answers with a letter and a class the "
             "two contradict each other, and count as no answer: the question had another order of "
-            "options; name it by --options, and do not use these numbers"
+            f"options; {remedy}, and do not use these numbers"
         )
 
 

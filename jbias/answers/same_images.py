@@ -47,9 +47,11 @@ def _join(sessions: Sequence[observers.Observer]) -> observers.Observer:
     has_words = all(session.responses is not None for session in sessions)
     parsers = [session.parser for session in sessions if session.parser]
     words = [text for session in sessions for text in session.responses or ()]
+    drawn = [x for session in sessions for x in session.drawn_options or ()]
+    images = tuple(image for session in sessions for image in session.images)
     joined = dataclasses.replace(
         first,
-        images=tuple(image for session in sessions for image in session.images),
+        images=images,
         label=np.concatenate([session.label for session in sessions]),
         texture=(
             None
@@ -58,6 +60,7 @@ def _join(sessions: Sequence[observers.Observer]) -> observers.Observer:
         ),
         decision=np.concatenate([session.decision for session in sessions]),
         responses=tuple(words) if has_words else None,
+        drawn_options=tuple(drawn) if len(drawn) == len(images) else None,
         parser=parsers[0] if parsers else "",
         sha256=hashlib.sha256(
             "".join(session.sha256 for session in sessions).encode()
@@ -70,6 +73,7 @@ def _renamed(observer: observers.Observer, images: Sequence[str]) -> observers.O
     """Return an observer with other ids of its images, in ascending order."""
     order = sorted(range(len(images)), key=images.__getitem__)
     words, texture = observer.responses, observer.texture
+    drawn = observer.drawn_options
     return dataclasses.replace(
         observer,
         images=tuple(images[i] for i in order),
@@ -77,6 +81,7 @@ def _renamed(observer: observers.Observer, images: Sequence[str]) -> observers.O
         texture=None if texture is None else texture[order],
         decision=observer.decision[order],
         responses=None if words is None else tuple(words[i] for i in order),
+        drawn_options=None if drawn is None else tuple(drawn[i] for i in order),
     )
 
 

@@ -221,6 +221,7 @@ class Cells(NamedTuple):
     label: str
     texture: str
     condition: str
+    options: str
 
 
 class _Table(NamedTuple):
@@ -251,6 +252,7 @@ def _own_classes(opened: Sequence[_Table]) -> dict[str, list[str]]:
         if table.own_set:
             names = {stimulus_names.label_of(row) for row in table.rows}
             names |= {row.texture.strip() for row in table.rows}
+            names.update(*(drawn_options(cell).values() for cell in table.cells))
             classes.setdefault(table.own_set, set()).update(names - {""})
     return {name: sorted(labels) for name, labels in classes.items()}
 
@@ -310,6 +312,17 @@ def read_cells(
     return cells, roles
 
 
+def drawn_options(row: Cells) -> Mapping[str, str]:
+    """Return the class by letter that a row names for its question; {} for none.
+
+    ValueError, beginning with the row's place, for a cell of another form.
+    """
+    try:
+        return letter_options.parse_cell(row.options, "the drawn options")
+    except ValueError as error:
+        raise ValueError(f"{row.where}: {error}") from None
+
+
 def _make_observer(
     table: _Table,
     *,
@@ -331,11 +344,17 @@ def _make_observer(
     _refuse_repeated(stimuli.images, cells)
     set_options = letter_options.of_classes(options, stimuli.classes)
     letters = set_options or parsing.letter_options(stimuli.classes)
-    decision, reading = _decide(cells, stimuli, roles, parse=parse, options=letters)
+    options_by_row = [row_options(row, stimuli.classes) or letters for row in cells]
+    is_drawn = any(row.options.strip() for row in cells)
+    decision, reading = _decide(
+        cells, stimuli, roles, parse=parse, options=options_by_row
+    )
     reading = dataclasses.replace(
         reading,
         path=table.file.path,
+        options=letters,
         has_own_options=set_options is not None,
+        has_drawn_options=is_drawn,
         altered=_altered(stimuli),
     )
     order = sorted(range(len(cells)), key=stimuli.images.__getitem__)
@@ -351,11 +370,24 @@ def _make_observer(
         responses=tuple(cells[i].raw for i in order) if roles.raw else None,
         parser=parsing.VERSION if reading.num_parsed else "",
         options=set_options,
+        drawn_options=tuple(options_by_row[i] for i in order) if is_drawn else None,
         factors=_factors(table.observer, table.stem, table.file),
         path=table.file.path,
         sha256=table.sha256,
     )
     return _Read(observer, reading)
+
+
+def row_options(row: Cells, classes: Sequence[str]) -> Mapping[str, str] | None:
+    """Return the options that a row names, with the classes as the set spells them; None for none.
+
+    ValueError, beginning with the row's place, for a class that the set does not have.
+    """
+    try:
+        return letter_options.of_classes(drawn_options(row), classes)
+    except ValueError as error:
+        prefix = "" if str(error).startswith(row.where) else f"{row.where}: "
+        raise ValueError(f"{prefix}{error}") from None
 
 
 def _altered(stimuli: stimulus_names.Stimuli) -> tuple[str, ...]:
@@ -389,11 +421,12 @@ def _decide(
     roles: column_names.Roles,
     *,
     parse: str,
-    options: Mapping[str, str],
+    options: Sequence[Mapping[str, str]],
 ) -> tuple[Int[np.ndarray, "n"], reading_notes.Reading]:
     """Return the class id or NO_ANSWER of each row, and counts of how the rows were read.
 
-    The column of decisions is parsed where it has other words and the table has raw words.
+    options: of each row. The column of decisions is parsed where it has other words and the table
+    has raw words.
     """
     classes = stimuli.classes
     texts = [row.decision if roles.decision else row.raw for row in cells]
@@ -404,33 +437,33 @@ def _decide(
     has_both = bool(roles.raw and roles.decision)
     decisions: list[int] = []
     parsed_rows: list[parsing.Parsed] = []
-    parsed_by_words: dict[str, parsing.Parsed] = {}
+    parsed_by_words: dict[tuple[str, str], parsing.Parsed] = {}
     num_labels = num_named = 0
-    for row, text in zip(cells, texts, strict=True):
+    for row, text, letters in zip(cells, texts, options, strict=True):
         decision = None if parses_all else id_of[text]
         if decision is None and not roles.raw:
             _refuse_class(row.where, text, roles.decision, stimuli)
         if decision is None:
-            if row.raw not in parsed_by_words:
-                parsed_by_words[row.raw] = parsing.parse(row.raw, options, classes)
-            parsed = parsed_by_words[row.raw]
+            key = row.raw, row.options
+            if key not in parsed_by_words:
+                parsed_by_words[key] = parsing.parse(row.raw, letters, classes)
+            parsed = parsed_by_words[key]
             parsed_rows.append(parsed)
             decision = ids[parsed.decision] if parsed.decision else observers.NO_ANSWER
         elif has_both and decision != observers.NO_ANSWER:
             num_labels += 1
-            num_named += reading_notes.names_label(row.raw, classes[decision], options)
+            num_named += reading_notes.names_label(row.raw, classes[decision], letters)
         decisions.append(decision)
-    letters = collections.Counter(parsed.letter for parsed in parsed_rows)
+    counts = collections.Counter(parsed.letter for parsed in parsed_rows)
     reading = reading_notes.Reading(
         path="",
         column=roles.raw,
         num_rows=len(cells),
         num_parsed=len(parsed_rows),
         num_without=sum(not parsed.decision for parsed in parsed_rows),
-        num_letters=letters["alone"],
-        num_agree=letters["agrees"],
-        num_differ=letters["differs"],
-        options=options,
+        num_letters=counts["alone"],
+        num_agree=counts["agrees"],
+        num_differ=counts["differs"],
         num_labels=num_labels,
         num_named=num_named,
     )

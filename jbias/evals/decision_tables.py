@@ -11,6 +11,7 @@ stimulus; the columns are model-vs-human's, or others that answers/columns.py re
                        stimulus, or the file's name, begins with; else the only set that
                        has an image of that name
 
+A table with a column drawn_options has a model's words (raw_response), which are parsed.
 Other columns are ignored. Tables have no probabilities: confidences are NaN. A response such as
 "na" or "None" (answers/parsing.py) means no answer: the decision is for none of the classes.
 Images without a row are left out.
@@ -319,7 +320,10 @@ def _located_rows(
         counts[dataset] += 1
         classes = tuple(suite.sources[dataset].classes)
         response = parsing.match_class(answer, classes)
-        if not response and parsing.is_no_answer(answer):
+        is_parsed = not response and bool(roles.options) and not roles.decision
+        if is_parsed:
+            response = _read_words(row, classes)
+        if not response and (is_parsed or parsing.is_no_answer(answer)):
             response_id = observers.NO_ANSWER
         else:
             column = roles.decision or roles.raw
@@ -355,6 +359,11 @@ def _located_rows(
         )
     for dataset, rows in lacking.items():
         images[dataset].refuse(rows, counts[dataset])
+
+
+def _read_words(row: tables.Cells, classes: tuple[str, ...]) -> str:
+    """Return the class that a row's words name, by the options drawn for it; "" for no answer."""
+    return parsing.parse(row.raw, tables.row_options(row, classes), classes).decision
 
 
 def _only_set(

@@ -378,7 +378,7 @@ class Standing:
                 continue
             for i in np.flatnonzero(observer.is_unanswered):
                 words = observer.responses[i]
-                parsed = parsing.parse(words, classes=observer.classes)
+                parsed = parsing.parse(words, observer.options_of(i), observer.classes)
                 reads = f"published as no answer; the parser reads {parsed.decision}"
                 reason = reads if parsed.decision else parsed.reason or "no answer"
                 rows.append((observer.name, observer.images[i], words, reason))
@@ -395,7 +395,7 @@ def _count_reasons(observer: observers.Observer) -> dict[str, int]:
     counts: dict[str, int] = {}
     for i in np.flatnonzero(observer.is_unanswered):
         reason = parsing.parse(
-            observer.responses[i], observer.options, observer.classes
+            observer.responses[i], observer.options_of(i), observer.classes
         ).reason
         counts[reason or "no answer"] = counts.get(reason or "no answer", 0) + 1
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
