@@ -18,6 +18,7 @@ COMMANDS = (
         "plan",
         "evaluate",
         "export_stimuli",
+        "ask",
         "look",
         "audit",
         "study",

@@ -34,6 +34,7 @@ COMMANDS = (
         "plan",
         "evaluate",
         "export_stimuli",
+        "ask",
         "look",
         "audit",
         "study",

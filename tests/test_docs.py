@@ -11,7 +11,17 @@ import shlex
 from absl import flags
 
 from jbias import __main__ as command_line
-from jbias import audit, evaluate, export_stimuli, look, plan, prepare, study, submit
+from jbias import (
+    ask,
+    audit,
+    evaluate,
+    export_stimuli,
+    look,
+    plan,
+    prepare,
+    study,
+    submit,
+)
 from jbias import config as jc
 from jbias.cards import cli as cards_cli
 from jbias.launch import sweep
@@ -143,6 +153,7 @@ READERS = {
     "export_stimuli": lambda arguments: cli.parse(
         export_stimuli.parser(), arguments, "suite", jc.check
     ),
+    "ask": lambda arguments: ask.parser().parse_args(arguments),
     "submit": lambda arguments: submit.parser().parse_args(arguments),
     "cards": lambda arguments: cli.parse(
         cards_cli.parser(), arguments, "suite", jc.check
@@ -188,7 +199,7 @@ def known_flags() -> set[str]:
     ]
     parsers += [papers_shifts.parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser(), measured._parser(), decisions._parser()]
-    parsers += [submit.parser(), cards_cli.parser()]
+    parsers += [submit.parser(), cards_cli.parser(), ask.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

@@ -22,7 +22,7 @@ FLOORS = (
     ("augment", "models"),
     ("algos", "runs", "measures"),
     ("answers", "deciding"),
-    ("build", "launch", "stimuli"),
+    ("asking", "build", "launch", "stimuli"),
     ("evals",),
     ("configs",),
     ("training", "report", "torch"),
@@ -35,6 +35,7 @@ FLOORS = (
         "audit",
         "look",
         "export_stimuli",
+        "ask",
         "submit",
         "observing",
     ),
@@ -50,6 +51,8 @@ WITHOUT_JAX = (
     "report",
     "papers",
     "answers",
+    "ask",
+    "asking",
     "deciding",
     "cards",
     "observing",
@@ -82,6 +85,7 @@ LAZY = {
     "torch",
     "transformers",
     "huggingface_hub",
+    "openai",
 }
 
 
@@ -207,6 +211,7 @@ COMMANDS = [
     "measuring",
     "evaluate",
     "export_stimuli",
+    "ask",
     "look",
     "submit",
     "cards",

@@ -34,6 +34,7 @@ LIMITS = {
     "jbias/cards": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/answers": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/deciding": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
+    "jbias/asking": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/measures": {"opening": 0, "vague name": 0, "splat": 5, "**dict(": 0},
     "jbias/measuring": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},

@@ -40,6 +40,7 @@ ABOUT = {
     "observing": "people in a browser",
     "evals": "networks on suites",
     "answers": "published decisions",
+    "asking": "questions to chat models",
     "measures": "decisions to numbers",
     "stimuli": "images to conditions",
     "torch": "networks of PyTorch",

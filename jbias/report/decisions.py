@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=NAME,...",
         help="names of the columns in your files, e.g. response=predicted,image=path. The keys "
         "are response (the decided class), raw (the model's own words), image, label (the "
-        "correct class), network and set (default: recognised by their names; ambiguous columns "
+        "correct class), network, set and options (drawn for each image) (default: recognised by their names; ambiguous columns "
         "are refused)",
     )
     parser.add_argument(

@@ -559,3 +559,58 @@ def test_shared_pictures_are_those_of_published_names_alone(tmp_path):
     shapes, textures = scores.shape_bias(panels["cue-conflict"]).pictures
     assert shapes.tolist() == ["airplane1", "cat7"]
     assert textures.tolist() == ["bicycle2", "elephant1"]
+
+
+HEADER_OF_DRAWN = ("imagename", "raw_response", "drawn_options", "model")
+
+
+def test_letters_are_read_by_the_options_that_were_drawn_for_the_row(tmp_path):
+    rows = [
+        ("airplane1-bicycle2", "A", "A=bicycle,B=airplane", "m"),
+        ("bear3-bear1", "A", "A=bear,B=truck", "m"),
+        ("cat7-elephant1", "B. cat", "A=elephant,B=cat", "m"),
+        ("dog3-clock1", "B. dog", "A=dog,B=clock", "m"),  # They differ: no answer.
+    ]
+    path = write(tmp_path / "a.csv", rows, HEADER_OF_DRAWN)
+    (observer,) = tables.read(path)
+    decided = [observer.classes[i] if i >= 0 else "" for i in observer.decision]
+    assert decided == ["bicycle", "bear", "cat", ""]
+    assert observer.drawn_options[0] == {"A": "bicycle", "B": "airplane"}
+    assert observer.options_of(3) == {"A": "dog", "B": "clock"}
+    # Other names of the column are told by --columns.
+    renamed = write(tmp_path / "b.csv", rows, (*HEADER_OF_DRAWN[:2], "order", "model"))
+    named = columns.parse("options=order")
+    (again,) = tables.read(renamed, columns=named)
+    assert (again.decision == observer.decision).all()
+
+
+def test_rows_without_drawn_options_have_those_of_the_file(tmp_path):
+    rows = [("cat7-elephant1", "H", "", "m"), ("dog3-clock1", "H", "H=dog,A=cat", "m")]
+    path = write(tmp_path / "a.csv", rows, HEADER_OF_DRAWN)
+    (observer,) = tables.read(path)
+    assert [observer.classes[i] for i in observer.decision] == ["cat", "dog"]
+    (observer,) = tables.read(path, options={"H": "truck"})
+    assert [observer.classes[i] for i in observer.decision] == ["truck", "dog"]
+
+
+def test_classes_of_an_own_set_include_those_that_were_offered(tmp_path):
+    rows = [("x/1.png", "B", "A=cup,B=tea", "m", "cup")]
+    path = write(tmp_path / "a.csv", rows, (*HEADER_OF_DRAWN, "label"))
+    (observer,) = tables.read(path)
+    assert observer.classes == ("cup", "tea")
+    assert observer.classes[observer.decision[0]] == "tea"
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("A=airplan,B=bear", "airplan"),
+        ("A:airplane", "be LETTER=CLASS"),
+        ("A=cat,A=dog", "be named once"),
+        ("1=cat", "be one of A to Z"),
+    ],
+)
+def test_wrong_drawn_options_are_refused_with_their_row(tmp_path, cell, words):
+    rows = [("cat7-elephant1", "A", "", "m"), ("dog3-clock1", "A", cell, "m")]
+    message = refusal(write(tmp_path / "a.csv", rows, HEADER_OF_DRAWN))
+    assert ":3: " in message and words in message

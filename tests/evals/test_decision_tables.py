@@ -13,15 +13,15 @@ import pytest
 from etils import epath
 from PIL import Image
 
+from jbias import ask, evals, evaluate, export_stimuli, models
 from jbias import config as jc
-from jbias import evals, evaluate, export_stimuli, models
 from jbias.answers import columns as answer_columns
 from jbias.answers import observers, tables
 from jbias.data import class_maps
 from jbias.evals import decision_tables, networks, runner, suites
 from jbias.evals import measured as results_of_model
 from jbias.measures import human, human_answers
-from tests import cases
+from tests import cases, chat_server
 
 SUITE = """
 import ml_collections
@@ -466,3 +466,33 @@ def test_a_glob_names_several_tables(tmp_path):
     assert files == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     with pytest.raises(ValueError, match="got nothing there"):
         tables.find_files(str(tmp_path / "*.parquet"))
+
+
+def test_a_chat_models_answers_about_exported_stimuli_are_measured(
+    exported, tmp_path, monkeypatch
+):
+    """A model that names the shape by its drawn letter has the accuracy and shape bias 1."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    stimuli = exported / "stimuli"
+    with (stimuli / "index.csv").open(newline="") as file:
+        category = {row["imagename"]: row["category"] for row in csv.DictReader(file)}
+    images = {name: (stimuli / name).read_bytes() for name in category}
+
+    def answer(question):
+        return f"({chat_server.letter_of(question, category[question.name])})"
+
+    with chat_server.ChatServer(images, answer=answer) as server:
+        flags = ["--model=vlm", f"--endpoint={server.url}", "--limit=70"]
+        flags += [f"--stimuli={stimuli}", f"--out={tmp_path}/asked", "--parallel=8"]
+        assert ask.main(flags) == 0
+    arguments = [
+        f"--decisions={tmp_path}/asked/decisions.csv",
+        f"--suite={exported}/s.py",
+    ]
+    arguments += ["--only=accuracy,shape_bias", f"--out={tmp_path}/measured"]
+    assert evaluate.main(arguments) == 0
+    results = results_of_model.read(tmp_path / "measured/vlm")
+    assert results.shape_bias == 1.0
+    accuracies = results.numbers[results.numbers["metric"] == "accuracy"]
+    assert {*accuracies["dataset"]} == {"edge", "cue_conflict"}
+    assert {*accuracies["value"]} == {1.0}

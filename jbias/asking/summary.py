@@ -1,0 +1,60 @@
+"""The lines at the end of a run: requests, tokens, failures, and how the answers are read."""
+
+import collections
+
+from jbias.answers import tables
+from jbias.asking import asker, ledger
+
+_MAX_FAILED = 5  # Images that are named.
+
+
+def lines(
+    book: ledger.Ledger,
+    outcome: asker.Outcome,
+    *,
+    num_asked: int,
+    table: str,
+    is_exported: bool,
+    answer_tokens: int,
+) -> list[str]:
+    """Return the lines at the end of a run.
+
+    num_asked: images of this run. table: path of the table of answers. is_exported: True for
+    stimuli of `jbias export-stimuli`, whose answers are read with their suite. answer_tokens: the most of an answer.
+    """
+    text_lines = []
+    line = (
+        f"{book.num_requests:,} requests and {book.spent_tokens:,} tokens in all runs"
+    )
+    text_lines.append(f"{line}; {len(book.answers):,} images are answered")
+    if outcome.failures:
+        counts = ", ".join(f"{n:,} x {kind}" for kind, n in outcome.failures.items())
+        text_lines.append(f"failed requests of this run: {counts}")
+    ends = collections.Counter(
+        answer["finish_reason"] or "none" for answer in book.answers.values()
+    )
+    if ends:
+        shown = ", ".join(f"{kind} {n:,}" for kind, n in ends.most_common())
+        text_lines.append(f"finish reasons: {shown}")
+    if ends["length"]:
+        text_lines.append(
+            f"{ends['length']:,} answers are cut off at --answer-tokens={answer_tokens}; a larger "
+            "limit needs another --out"
+        )
+    for name, reason in [*outcome.failed.items()][:_MAX_FAILED]:
+        text_lines.append(f"{name} has no answer: {reason}")
+    if book.answers and not is_exported:
+        tables.read(table, say=text_lines.append)
+    num_left = num_asked - outcome.num_answered
+    if num_left:
+        why = f" ({outcome.reason})" if outcome.reason else ""
+        remedy = "a larger budget" if outcome.is_budget else "the same command"
+        text_lines.append(
+            f"{num_left:,} images have no answer{why}; {remedy} continues"
+        )
+    if book.answers:
+        command = f"jbias measure {table}"
+        if is_exported:
+            command = f"jbias evaluate --decisions={table} --suite=SUITE, as exported"
+        text_lines.append(f"next: {command}")
+    return text_lines

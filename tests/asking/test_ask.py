@@ -1,0 +1,529 @@
+"""The command `jbias ask` against a local server: its log is compared with the files."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import traceback
+
+import numpy as np
+import pytest
+from etils import epath
+
+import jbias
+from jbias import ask
+from jbias.answers import observers, tables
+from jbias.asking import ledger, pacing
+from jbias.runtime import workdir_lock
+from tests import chat_server
+from tests.asking import stub_images
+
+Reply = chat_server.Reply
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """A key, no proxy, and short waits where the endpoint does not ask for one."""
+    monkeypatch.setenv("OPENAI_API_KEY", stub_images.KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(pacing, "backoff", lambda failures, draw: 0.01)
+    # Certificates take long to load, and the server here needs none.
+    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: plain)
+
+
+def write(folder: pathlib.Path, count: int) -> dict[str, bytes]:
+    return stub_images.write(folder / "stimuli", stub_images.draw_names(count))
+
+
+def lines(folder: pathlib.Path, name: str) -> list[dict]:
+    return [json.loads(line) for line in (folder / "out" / name).open()]
+
+
+def sent(folder: pathlib.Path) -> list[dict]:
+    requests = lines(folder, ledger.REQUESTS)
+    return [line for line in requests if line["event"] == "sent"]
+
+
+def table(folder: pathlib.Path) -> dict[str, dict[str, str]]:
+    with (folder / "out/decisions.csv").open(newline="") as file:
+        return {row["imagename"]: row for row in csv.DictReader(file)}
+
+
+def shape_letter(question: chat_server.Asked) -> str:
+    return chat_server.letter_of(question, stub_images.cues(question.name)[0])
+
+
+FORMATS = (  # By the name of the class and its letter; and the decided cue.
+    ("{letter}", 0),
+    ("{letter}.", 1),
+    ("({letter})", 0),
+    ("{letter}. {name}", 1),
+    ("{name}", 0),
+    ("The answer is {letter}.", 1),
+    ("**{letter}. {name}**\n\nThe image shows a {name}.", 0),
+    ("<answer>{letter}</answer>", 1),
+    (Reply("I'm sorry, but I can't help with that."), None),
+    (Reply(None, refusal="I can't help with that."), None),
+    (Reply("", finish_reason="length"), None),
+    (Reply("Looking at the picture, I think that the", finish_reason="length"), None),
+    (Reply("", finish_reason="content_filter"), None),
+    (Reply("filtered", status=400, code="content_filter"), None),
+    (Reply("None of the options."), None),
+)
+
+
+def test_answers_in_planted_formats_are_read_as_planted(tmp_path, capsys):
+    images = write(tmp_path, 30)
+    planted = {name: FORMATS[i % len(FORMATS)] for i, name in enumerate(images)}
+
+    def answer(question):
+        form, cue = planted[question.name]
+        if isinstance(form, Reply):
+            return form
+        name = stub_images.cues(question.name)[cue]
+        return form.format(letter=chat_server.letter_of(question, name), name=name)
+
+    with chat_server.ChatServer(images, answer=answer) as server:
+        assert stub_images.run(tmp_path, server.url) == 0
+        assert server.counts == dict.fromkeys(images, 1)
+    (observer,) = tables.read(str(tmp_path / "out/decisions.csv"))
+    assert observer.name == "vlm"
+    decided = dict(zip(observer.images, observer.decision, strict=True))
+    for file, (_, cue) in planted.items():
+        name = file.partition("/")[2].removesuffix(".png")
+        expected = observers.NO_ANSWER
+        if cue is not None:
+            expected = observer.classes.index(stub_images.cues(file)[cue])
+        assert decided[name] == expected, planted[file]
+    rows = table(tmp_path)
+    by_reason = {row["finish_reason"] for row in rows.values()}
+    assert by_reason == {"stop", "length", "content_filter"}
+    refused = next(name for name, x in planted.items() if x is FORMATS[9])
+    assert rows[refused]["raw_response"] == "I can't help with that."
+    assert "16 name a class, 14 give no answer" in capsys.readouterr().err
+
+
+def test_the_table_is_measured_with_the_planted_shape_bias(tmp_path):
+    images = write(tmp_path, 20)
+    is_shape = {name: i < 13 for i, name in enumerate(images)}
+
+    def answer(question):
+        shape, texture = stub_images.cues(question.name)
+        name = shape if is_shape[question.name] else texture
+        return chat_server.letter_of(question, name)
+
+    with chat_server.ChatServer(images, answer=answer) as server:
+        assert stub_images.run(tmp_path, server.url) == 0
+    measured = jbias.measure(
+        str(tmp_path / "out/decisions.csv"), out=str(tmp_path / "measured")
+    )
+    assert measured.shape_bias == 13 / 20
+    assert measured.shape_bias.reader == "parser 1"
+
+
+def test_every_request_is_in_the_ledger_and_nothing_is_asked_twice(tmp_path):
+    images = write(tmp_path, 12)
+    first, second, third, fourth, *_ = images
+    planned = {
+        first: [Reply("busy", status=429), Reply("busy", status=503)],
+        second: [Reply("A", missing=30), Reply("A", body=b"<html>hello</html>")],
+        third: [Reply("A", drip_seconds=0.05)],
+        fourth: [Reply("A", wait_seconds=3.0)],
+    }
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        assert stub_images.run(tmp_path, server.url, "--timeout=1") == 0
+        # At most one whole reply is used for an image; slow ones are cut off.
+        requests = [question.name for question in server.requests]
+        assert server.counts == dict.fromkeys(images, 1) | {
+            first: 3,
+            second: 3,
+            third: 2,
+            fourth: 2,
+        }
+        assert (
+            server.max_open <= 4 + 2
+        )  # The server still sends the two that are cut off.
+        assert sorted(line["image"] for line in sent(tmp_path)) == sorted(requests)
+        numbers = [line["request"] for line in sent(tmp_path)]
+        assert numbers == list(range(1, len(requests) + 1))
+        failed = [x for x in lines(tmp_path, ledger.REQUESTS) if x["event"] == "failed"]
+        assert len(failed) == len(requests) - len(images)
+        # Statuses cost nothing; replies that were cut off may have cost all.
+        free = {line["image"] for line in failed if not line["tokens"]}
+        assert free == {first}
+        old_files = [x.read_bytes() for x in sorted((tmp_path / "out").iterdir())]
+        assert stub_images.run(tmp_path, server.url) == 0
+        assert len(server.requests) == len(requests)
+        assert [
+            x.read_bytes() for x in sorted((tmp_path / "out").iterdir())
+        ] == old_files
+
+
+def test_a_budget_of_requests_is_kept_to_the_request(tmp_path, capsys):
+    images = write(tmp_path, 10)
+    planned = {name: [Reply("oops", status=500)] for name in [*images][:3]}
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        assert stub_images.run(tmp_path, server.url, "--max-requests=7") == 1
+        assert len(server.requests) == 7
+        assert "a larger budget continues" in capsys.readouterr().err
+        assert stub_images.run(tmp_path, server.url, "--max-requests=7") == 1
+        assert len(server.requests) == 7
+        assert stub_images.run(tmp_path, server.url, "--max-requests=13") == 0
+        assert len(server.requests) == 13
+
+
+def test_a_budget_of_tokens_is_not_exceeded(tmp_path):
+    """Each request may take 100 + 20 tokens and takes 105; none is sent that may exceed 700."""
+    images = write(tmp_path, 12)
+    args = ("--answer-tokens=20", "--tokens-per-image=0", "--max-tokens=700")
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        assert stub_images.run(tmp_path, server.url, *args) == 1
+        assert len(server.requests) == 6  # 5 * 105 + 120 <= 700 < 6 * 105 + 120.
+        assert sum(line["tokens"] for line in lines(tmp_path, ledger.ANSWERS)) == 630
+
+
+def test_nothing_is_sent_while_the_endpoint_asks_to_wait(tmp_path):
+    images = write(tmp_path, 12)
+    busy = Reply("slow down", status=429, headers={"Retry-After": "1"})
+    planned = {[*images][5]: [busy]}
+    times = []
+
+    def answer(question):
+        times.append(question.time)
+        return shape_letter(question)
+
+    with chat_server.ChatServer(images, answer=answer, planned=planned) as server:
+        assert stub_images.run(tmp_path, server.url, "--parallel=3") == 0
+        (refused,) = [x for x in server.requests if x.time not in times]
+    # Requests that were on their way arrive in the first moments.
+    assert not [x for x in times if refused.time + 0.3 < x < refused.time + 1.0]
+    assert max(times) >= refused.time + 1.0
+
+
+def test_requests_per_minute_are_kept_also_by_the_next_run(tmp_path):
+    images = write(tmp_path, 7)
+    args = ("--requests-per-minute=600", "--parallel=7")
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        assert stub_images.run(tmp_path, server.url, *args, "--limit=4") == 0
+        assert stub_images.run(tmp_path, server.url, *args) == 0
+    times = [line["time"] for line in sent(tmp_path)]
+    assert len(times) == 7
+    assert np.diff(times).min() >= 0.1 - 1e-3
+
+
+def test_a_larger_limit_continues_a_smaller_one(tmp_path):
+    images = write(tmp_path, 9)
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        assert stub_images.run(tmp_path, server.url, "--limit=3") == 0
+        few = {question.name for question in server.requests}
+        assert len(few) == len(table(tmp_path)) == 3
+        assert stub_images.run(tmp_path, server.url, "--limit=6") == 0
+        assert server.counts.total() == 6 and few < {*server.counts}
+
+
+@pytest.mark.parametrize(
+    ("reply", "num_requests", "words"),
+    [
+        (Reply("wrong key", status=401), 1, "401: wrong key"),
+        (Reply("no money", status=429, code="insufficient_quota"), 1, "no money"),
+        (Reply("no such field", status=400), 1, "the first request was refused"),
+        (Reply("moved", status=302, headers={"Location": "/x"}), 1, "302"),
+        (
+            Reply("later", status=429, headers={"Retry-After": "3600"}),
+            1,
+            "asks to wait 3,600 seconds",
+        ),
+        (Reply("busy", status=429), 20, "after 20 waits"),
+    ],
+    ids=lambda x: str(getattr(x, "status", "")),
+)
+def test_a_run_stops_where_no_request_can_help(
+    tmp_path, capsys, reply, num_requests, words
+):
+    images = write(tmp_path, 8)
+    with chat_server.ChatServer(images, answer=lambda question: reply) as server:
+        assert stub_images.run(tmp_path, server.url, "--parallel=1") == 1
+        assert len(server.requests) == num_requests
+    assert words in capsys.readouterr().err
+
+
+def test_an_endpoint_that_is_not_there_is_tried_once(tmp_path, capsys):
+    images = write(tmp_path, 3)
+    with chat_server.ChatServer(images) as server:
+        url = server.url
+    assert stub_images.run(tmp_path, url, "--parallel=1") == 1
+    assert "cannot be reached" in capsys.readouterr().err
+    assert len(sent(tmp_path)) == 1
+
+
+def test_a_run_stops_after_five_images_in_a_row_without_an_answer(tmp_path, capsys):
+    images = write(tmp_path, 12)
+
+    def answer(question):
+        is_first = len(server.requests) == 1
+        return shape_letter(question) if is_first else Reply("bad", status=422)
+
+    with chat_server.ChatServer(images, answer=answer) as server:
+        assert stub_images.run(tmp_path, server.url, "--parallel=1") == 1
+        assert len(server.requests) == 6
+    assert "5 images in a row have no answer: 422" in capsys.readouterr().err
+
+
+def test_many_replies_together_that_the_endpoint_is_busy_are_one_wait(tmp_path):
+    """Ten parallel requests are refused three times: 30 replies, which do not stop the run."""
+    images = write(tmp_path, 10)
+    busy = [Reply("busy", status=429, wait_seconds=0.1)] * 3
+    planned = dict.fromkeys(images, busy)
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        assert stub_images.run(tmp_path, server.url, "--parallel=10") == 0
+        assert server.counts == dict.fromkeys(images, 4)
+
+
+def test_an_image_that_fails_is_left_out_and_asked_about_by_the_next_run(
+    tmp_path, capsys
+):
+    images = write(tmp_path, 5)
+    bad = [*images][2]
+    planned = {bad: [Reply("oops", status=500)] * 3}
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        assert stub_images.run(tmp_path, server.url, "--tries=3") == 1
+        assert server.counts[bad] == 3 and len(table(tmp_path)) == 4
+        assert f"{bad} has no answer: 500: oops" in capsys.readouterr().err
+        assert stub_images.run(tmp_path, server.url, "--tries=3") == 0
+        assert server.counts[bad] == 4 and len(table(tmp_path)) == 5
+
+
+def test_the_key_is_sent_and_is_in_no_file_message_or_traceback(
+    tmp_path, capsys, monkeypatch
+):
+    images = write(tmp_path, 3)
+    echo = f"Incorrect API key provided: {stub_images.KEY}"
+    planned = {
+        next(iter(images)): [Reply(echo, status=500)],
+        [*images][1]: [Reply(echo)],
+    }
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        monkeypatch.setenv("JBIAS_TRACEBACK", "1")
+        assert stub_images.run(tmp_path, server.url, "--limit=2") == 0
+        assert stub_images.run(tmp_path, server.url) == 0
+        assert {x.key for x in server.requests} == {f"Bearer {stub_images.KEY}"}
+        broken = RuntimeError("a bug")
+        monkeypatch.setattr(ledger.Ledger, "answer", lambda *_, **__: _raise(broken))
+        with pytest.raises(RuntimeError) as error:
+            ask.main(
+                [
+                    *stub_images.arguments(tmp_path, server.url)[:-1],
+                    f"--out={tmp_path / 'other'}",
+                ]
+            )
+    shown = "".join(traceback.format_exception(error.value))
+    printed = capsys.readouterr()
+    assert "Incorrect API key provided: ***" in printed.err
+    files = [path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()]
+    for text in (printed.out, printed.err, shown, *map(str, files)):
+        assert stub_images.KEY not in text and stub_images.KEY[3:-3] not in text
+
+
+def _raise(error: Exception):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--endpoint=http://me:pw@host/v1"], "must have no user, password"),
+        (["--endpoint=http://host/v1?key=1"], "must have no user, password"),
+        (["--endpoint=host:8000"], "must be the address"),
+        (["--key-variable=NOT_SET"], "export NOT_SET=..."),
+        ([f'--extra={{"user": "{stub_images.KEY}"}}'], "must not have the key"),
+        (['--extra={"model": "x"}'], "must not have 'model'"),
+        (["--extra=x"], "must be a JSON object"),
+        (["--temperature=3"], "a number from 0 to 2"),
+        (["--stimuli=nowhere"], "existing folder"),
+    ],
+)
+def test_invalid_arguments_are_refused_before_anything_is_sent(
+    tmp_path, capsys, args, words
+):
+    write(tmp_path, 2)
+    arguments = stub_images.arguments(tmp_path, "http://127.0.0.1:9/v1", *args)
+    try:
+        code = ask.main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    error = capsys.readouterr().err
+    assert code == 2 and words in error and len(error.splitlines()) == 1
+    assert "pw@" not in error and stub_images.KEY not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_question_needs_another_folder(tmp_path, capsys):
+    images = write(tmp_path, 3)
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        assert stub_images.run(tmp_path, server.url) == 0
+        for flag in ("--seed=1", "--prompt=caption", "--order=fixed", "--detail=low"):
+            assert stub_images.run(tmp_path, server.url, flag) == 2
+            assert "answers to the same question" in capsys.readouterr().err
+        (tmp_path / "stimuli" / next(iter(images))).write_bytes(images[[*images][1]])
+        assert stub_images.run(tmp_path, server.url) == 2
+        assert "images_sha256" in capsys.readouterr().err
+        assert len(server.requests) == 3
+
+
+def test_a_dry_run_says_requests_and_tokens_and_does_nothing(
+    tmp_path, capsys, monkeypatch
+):
+    images = write(tmp_path, 10)
+    monkeypatch.setitem(sys.modules, "openai", None)  # Not needed.
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        args = ("--dry-run", "--limit=8", "--tokens-per-image=1000", "--seed=3")
+        args += ("--max-requests=5", "--answer-tokens=10")
+        assert stub_images.run(tmp_path, server.url, *args) == 0
+        assert not server.requests and not (tmp_path / "out").exists()
+    text = capsys.readouterr().out
+    assert "requests  8," in text
+    # A question with all 16 options has 249 characters: 63 tokens.
+    assert "about 8,504 of input, at most 80 of output" in text
+    assert "--max-requests=5: 5 left for 8, may not be enough" in text
+    assert "nothing was sent or written" in text
+
+
+def test_a_request_is_the_published_one_for_openai_and_others(tmp_path):
+    images = write(tmp_path, 2)
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        args = ("--order=fixed", "--detail=low", '--extra={"seed": 42}')
+        assert stub_images.run(tmp_path, server.url, *args) == 0
+        fields = dict(server.requests[0].fields)
+    (message,) = fields.pop("messages")
+    text, picture = message["content"]
+    assert list(server.requests[0].options.values()) == sorted(
+        server.requests[0].options.values()
+    )
+    assert text["text"].startswith(
+        "Which option best describes the image?\nA. airplane\n"
+    )
+    assert picture["image_url"]["detail"] == "low"
+    assert picture["image_url"]["url"].startswith("data:image/png;base64,")
+    assert fields == {"model": "vlm", "temperature": 0.0, "max_tokens": 300, "seed": 42}
+
+
+def test_a_folder_with_other_files_is_not_touched(tmp_path, capsys):
+    write(tmp_path, 2)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/thesis.txt").write_text("mine")
+    assert stub_images.run(tmp_path, "http://127.0.0.1:9/v1") == 2
+    assert "must be a new or empty folder" in capsys.readouterr().err
+    assert [x.name for x in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_a_damaged_image_is_left_out(tmp_path, capsys):
+    images = write(tmp_path, 3)
+    first, *other_images = images
+    path = tmp_path / "stimuli" / first
+    path.write_bytes(path.read_bytes()[:70])
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        assert stub_images.run(tmp_path, server.url) == 1
+        assert server.counts == dict.fromkeys(other_images, 1)
+    assert f"{first} has no answer" in capsys.readouterr().err
+
+
+def test_two_processes_do_not_ask_into_one_folder(tmp_path, capsys):
+    images = write(tmp_path, 2)
+    (tmp_path / "out").mkdir()
+    lock = workdir_lock.acquire(epath.Path(tmp_path / "out/.lock"), "asks into out")
+    with chat_server.ChatServer(images, answer=shape_letter) as server:
+        with lock:
+            assert stub_images.run(tmp_path, server.url) == 2
+            assert "another process asks into" in capsys.readouterr().err
+            assert not server.requests
+        assert stub_images.run(tmp_path, server.url) == 0
+
+
+def _start(folder: pathlib.Path, url: str, *args: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "jbias.ask"]
+    return subprocess.Popen(
+        [*command, *stub_images.arguments(folder, url, *args)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "NO_PROXY": "127.0.0.1"},
+    )
+
+
+def _wait_for(is_true, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_writes_its_table_and_resumes(tmp_path):
+    images = write(tmp_path, 6)
+
+    def answer(question):
+        is_late = len(server.requests) > 3
+        return Reply(shape_letter(question), wait_seconds=30.0 * is_late)
+
+    with chat_server.ChatServer(images, answer=answer) as server:
+        process = _start(tmp_path, server.url, "--parallel=1")
+        _wait_for(lambda: len(server.requests) == 4)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+        assert len(table(tmp_path)) == 3
+        server.answer = shape_letter
+        assert stub_images.run(tmp_path, server.url) == 0
+        assert len(table(tmp_path)) == 6 and len(server.requests) == 7
+
+
+@pytest.mark.slow
+def test_twenty_kills_ask_at_most_the_requests_in_flight_again(tmp_path):
+    """SIGKILL at drawn times. Stored answers are never question for again, and the budget holds."""
+    kills, parallel, count = 20, 3, 90
+    images = write(tmp_path, count)
+    rng = np.random.default_rng(7)
+    planned = {
+        name: [Reply("busy", status=429, headers={"Retry-After": "0.05"})]
+        for name in [*images][:5]
+    }
+    planned |= {name: [Reply("A", missing=9)] for name in [*images][5:9]}
+
+    def answer(question):
+        return Reply(shape_letter(question), wait_seconds=0.01)
+
+    budget = count + 9 + kills * parallel
+    args = (f"--parallel={parallel}", f"--max-requests={budget}")
+    with chat_server.ChatServer(images, answer=answer, planned=planned) as server:
+        for _ in range(kills):
+            stored = set()
+            if (tmp_path / "out" / ledger.ANSWERS).exists():
+                content = (tmp_path / "out" / ledger.ANSWERS).read_bytes()
+                whole = content[: content.rfind(b"\n") + 1]
+                stored = {json.loads(line)["image"] for line in whole.splitlines()}
+            num_before = len(server.requests)
+            process = _start(tmp_path, server.url, *args)
+            target = num_before + int(rng.integers(1, 7))
+            _wait_for(lambda: len(server.requests) >= target)  # noqa: B023
+            time.sleep(rng.uniform(0, 0.03))
+            process.kill()
+            assert process.wait() == -signal.SIGKILL, "ended before its kill"
+            again = {
+                question.name for question in server.requests[num_before:]
+            } & stored
+            assert not again
+        assert stub_images.run(tmp_path, server.url, *args) == 0
+        num_requests = len(server.requests)
+        num_lost = sum(server.num_answered.values()) - count
+    assert len(table(tmp_path)) == count
+    assert 0 <= num_lost <= kills * parallel
+    counted = len(sent(tmp_path))
+    # Some requests were counted and not sent before a kill.
+    assert num_requests <= counted <= min(num_requests + kills * parallel, budget)
+    (observer,) = tables.read(str(tmp_path / "out/decisions.csv"))
+    assert (observer.decision == observer.label).all()
