@@ -17,9 +17,9 @@ def facts(data_set: base.DataSet) -> str:
     """Return the beginning of a data set's line, up to its citation."""
     description = data_set.about[0].upper() + data_set.about[1:]
     download = ""
-    if data_set.size:
-        size = data_set.size[0].upper() + data_set.size[1:]
-        download = f" {size}, from {data_set.where}."
+    if data_set.where:
+        source = ", ".join(filter(None, (data_set.size, f"from {data_set.where}")))
+        download = f" {source[0].upper()}{source[1:]}."
     line = f"**{data_set.name}**. {description}.{download}"
     return f"{line} Licence: {data_set.licence}. Cite: ".replace("<", "\\<")
 

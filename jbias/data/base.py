@@ -127,7 +127,7 @@ class DataSet(abc.ABC):
     licence: str
     about: str  # One line: contents, counts and layout on disk.
     splits: tuple[str, ...] = ()  # Known splits; () where any folder may be a split.
-    size: str = ""  # Size of the download, such as "2.9 GB packed"; "" without any.
+    size: str = ""  # Size of the download, such as "2.9 GB packed"; "" if unknown or without any.
     where: str = ""  # Address of the download, with instructions; "" without any.
     narrows: tuple[str, ...] = ()  # Options that select some of a split's images.
     aspect: tuple[int, int] = (1, 1)  # Height to width of the images.
@@ -151,9 +151,9 @@ class DataSet(abc.ABC):
 
     @property
     def needs(self) -> str:
-        """Text with the files expected on disk, the size of the download and its address."""
-        download = f"; {self.size}, from {self.where}" if self.size else ""
-        return f"{self.about}{download}"
+        """Text with the files expected on disk, and the download's size, if known, and address."""
+        download = ", ".join(filter(None, (self.size, f"from {self.where}")))
+        return f"{self.about}; {download}" if self.where else self.about
 
 
 def keyword_options(function: Callable) -> Options:

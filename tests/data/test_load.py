@@ -56,7 +56,7 @@ def test_unknown_names_are_refused_with_the_nearest(args, options, message):
     assert "\n" not in str(error.value)
 
 
-HAVE_TO_BE_GOT = [name for name, entry in data.DATASETS.items() if entry.size]
+HAVE_TO_BE_GOT = [name for name, entry in data.DATASETS.items() if entry.where]
 
 
 @cases.each("name", HAVE_TO_BE_GOT)
@@ -69,9 +69,7 @@ def test_errors_for_missing_sets_name_the_download(name, tmp_path):
         with pytest.raises(base.Missing) as error:
             data.load(name, split, **options)
         error_text = str(error.value)
-        assert error_text.endswith(
-            f"expected: {entry.about}; {entry.size}, from {entry.where}"
-        )
+        assert error_text.endswith(f"expected: {entry.needs}")
         assert "https://" in entry.where or "http://cs231n" in entry.where
         assert "\n" not in error_text
 
