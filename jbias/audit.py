@@ -377,10 +377,12 @@ class Auditor(NamedTuple):
         """
         from etils import epath
 
+        from jbias import timm_networks
         from jbias.evals import decision_files, runner
 
+        open_timm = timm_networks.opener(self.args, self.suite, call.say)
         folder = epath.Path(self.args.out) / "networks"
-        for network in call.load(paths, self.args):
+        for network in call.load(paths, self.args, open_timm=open_timm):
             name = network.name
             problems = None  # Stays None if the network raises an error.
             with call.leaving_out(name):

@@ -241,6 +241,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """
     from etils import epath
 
+    from jbias import timm_networks
     from jbias.answers import columns as answer_columns
     from jbias.answers import tables
     from jbias.evals import (
@@ -250,6 +251,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         networks,
         predictors,
         suites,
+        timm_names,
     )
 
     out = epath.Path(args.out)
@@ -259,6 +261,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.decisions:
         tables.find_files(args.decisions)
     paths = networks.check_arguments(args, args.out, config)
+    timm_networks.check([x for x in paths if timm_names.is_timm(x)], "--checkpoint")
     if args.follow and files.is_remote(args.follow):
         raise ValueError(
             f"--follow: with --suite must be a local directory, got {args.follow}; leave "
@@ -295,7 +298,10 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
             args.decisions, opened_suite, columns, call.say
         )
     else:
-        measured_networks = call.load(paths, args, opened_suite.run["step"])
+        open_timm = timm_networks.opener(args, opened_suite, call.say)
+        measured_networks = call.load(
+            paths, args, opened_suite.run["step"], open_timm=open_timm
+        )
     in_part: list[str] = []
     for network in measured_networks:
         _run_suite(network, opened_suite, out, call, in_part, whole=not args.only)

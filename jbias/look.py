@@ -255,18 +255,22 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     flags. changes: changes of the suite, such as --suite.run.batch=8. ValueError for invalid
     arguments.
     """
-    from jbias.evals import command, networks, suites
+    from jbias import timm_networks
+    from jbias.evals import command, networks, suites, timm_names
 
     call = command.Command("drawn")
     # gib=0: the few images that are drawn are read from files, not kept in memory.
     config = command.load_suite(args, changes, gib=0.0)
     _keep_sets(config.get("measures", {}), args.set, args.only)
     paths = networks.check_arguments(args, args.out, config)
+    timm_networks.check([x for x in paths if timm_names.is_timm(x)], "--checkpoint")
     look = _make_look(args, suites.open_suite(config, call.say, only=args.only), call)
     _draw_stimuli(look, bool(paths))
     drawings: list[NetworkDrawings] = []
     num_seeds = collections.Counter()
-    for network in call.load(paths, args, look.suite.run["step"]):
+    open_timm = timm_networks.opener(args, look.suite, call.say)
+    loaded = call.load(paths, args, look.suite.run["step"], open_timm=open_timm)
+    for network in loaded:
         run_key = network.about["path"], network.fields["run"]
         num_seeds[run_key] += 1
         if not args.seeds or num_seeds[run_key] <= args.seeds:

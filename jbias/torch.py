@@ -13,8 +13,10 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,6 +28,7 @@ import torch
 from jaxtyping import Array, Float
 from torch import nn
 
+from jbias import errors
 from jbias.evals import described_preprocessing, predictors
 
 # PyTorch runs in a callback of a JAX program. XLA has one thread per core; a program that
@@ -34,6 +37,7 @@ if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
     os.environ.setdefault("NPROC", "2")
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # Of ImageNet's channels.
+ENSEMBLE = "ensemble"  # Key of the mean of all templates.
 Images = Float[Array, "b h w 3"]
 
 
@@ -167,11 +171,120 @@ class ZeroShot(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits (b, k) of images (b, 3, h, w)."""
-        encoded = self.encode(images)
-        if hasattr(encoded, "pooler_output"):
-            encoded = encoded.pooler_output
-        encoded = nn.functional.normalize(encoded, dim=-1)
+        encoded = nn.functional.normalize(_embedding(self.encode(images)), dim=-1)
         return self.scale * encoded @ self.texts.T.to(encoded)
+
+    @classmethod
+    def of_prompts(
+        cls,
+        encode: Callable[[torch.Tensor], torch.Tensor],
+        encode_texts: Callable[[list[str]], torch.Tensor],
+        *,
+        words: Sequence[str],
+        templates: Sequence[str],
+        scale: float = 100.0,
+    ) -> dict[str, "ZeroShot"]:
+        """Return a classifier for each template, by template, and their ensemble, by "ensemble".
+
+        encode: see ZeroShot. encode_texts: maps k texts to embeddings (k, d). words: a word for
+        each class. templates: texts with "{}" at the place of the word, such as
+        "a photo of a {}.". The ensemble, for several templates, has as text of a class the mean
+        of its normalised embeddings, as in CLIP's notebook
+        (https://github.com/openai/CLIP at d05afc4, notebooks/Prompt_Engineering_for_ImageNet.ipynb).
+        ValueError for an invalid template, and for embeddings of another shape.
+        """
+        _check_templates(templates)
+        embeddings = {
+            template: _encode_texts(encode_texts, template, words)
+            for template in templates
+        }
+        if len(embeddings) > 1:
+            embeddings[ENSEMBLE] = torch.stack([*embeddings.values()]).mean(0)
+        return {
+            prompt: cls(encode, texts, scale=scale)
+            for prompt, texts in embeddings.items()
+        }
+
+
+def wrap_prompts(
+    encode: Callable[[torch.Tensor], torch.Tensor],
+    encode_texts: Callable[[list[str]], torch.Tensor],
+    *,
+    classes: Sequence[str],
+    templates: Sequence[str],
+    name: str,
+    words: Sequence[str] | None = None,
+    scale: float = 100.0,
+    **options: Any,
+) -> dict[str, predictors.Predictor]:
+    """Return a Predictor for each prompt template and for their ensemble, by ZeroShot.of_prompts.
+
+    Each has a name of its own, such as "clip-a_photo_of_a_CLS", and its template as factor
+    "prompt", so that results of prompts can be compared.
+    classes: the classes of the outputs, in order. words: their words in prompts; default: the
+    classes. name: name of the encoder. encode, encode_texts, templates, scale: see
+    ZeroShot.of_prompts. options: of `wrap`, such as preprocess and size.
+    """
+    words = classes if words is None else words
+    if len(words) != len(classes):
+        errors.refuse("words", f"be {len(classes):,}, one for each class", len(words))
+    networks = ZeroShot.of_prompts(
+        encode, encode_texts, words=words, templates=templates, scale=scale
+    )
+    wrapped: dict[str, predictors.Predictor] = {}
+    names: set[str] = set()
+    for prompt, network in networks.items():
+        label = full_name = f"{name}-{_prompt_slug(prompt)}"
+        for number in itertools.count(2):
+            if full_name not in names:
+                break
+            full_name = f"{label}-{number}"
+        names.add(full_name)
+        factors = {"model": name, "prompt": prompt}
+        if prompt == ENSEMBLE:
+            factors["templates"] = "\n".join(templates)
+        wrapped[prompt] = wrap(
+            network, name=full_name, classes=classes, factors=factors, **options
+        )
+    return wrapped
+
+
+def _check_templates(templates: Sequence[str]) -> None:
+    """Raise ValueError unless there are different templates with one "{}" each."""
+    if isinstance(templates, str) or not templates:
+        remedy = 'such as ["a photo of a {}."]'
+        errors.refuse("templates", "be a list of texts", templates, remedy)
+    for template in templates:
+        if template.count("{}") != 1:
+            must = 'have one "{}", the place of the class'
+            errors.refuse("templates", must, template)
+    if len({*templates}) < len(templates):
+        errors.refuse("templates", "be different texts", [*templates])
+
+
+def _encode_texts(
+    encode_texts: Callable[[list[str]], torch.Tensor],
+    template: str,
+    words: Sequence[str],
+) -> torch.Tensor:
+    """Return the normalised embeddings (k, d) of a template with each of k words."""
+    texts = [template.replace("{}", word) for word in words]
+    with torch.no_grad():
+        embeddings = _embedding(encode_texts(texts))
+    if embeddings.ndim != 2 or len(embeddings) != len(texts):
+        must = f"return embeddings ({len(texts)}, d) of {len(texts)} texts"
+        errors.refuse("encode_texts", must, tuple(embeddings.shape))
+    return nn.functional.normalize(embeddings.float(), dim=-1)
+
+
+def _embedding(output: Any) -> torch.Tensor:
+    """Return an encoder's output, or its pooler_output, as transformers' encoders return."""
+    return output.pooler_output if hasattr(output, "pooler_output") else output
+
+
+def _prompt_slug(prompt: str) -> str:
+    """Return a prompt as part of a folder's name: "a photo of a {}." is "a_photo_of_a_CLS"."""
+    return re.sub(r"\W+", "_", prompt.replace("{}", "CLS")).strip("_")[:60]
 
 
 def _normalise(

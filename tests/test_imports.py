@@ -26,6 +26,7 @@ FLOORS = (
     ("evals",),
     ("configs",),
     ("training", "report", "torch"),
+    ("timm_networks",),
     (
         "train",
         "prepare",
@@ -83,6 +84,7 @@ LAZY = {
     "tensorflow_datasets",
     "tensorflow",
     "torch",
+    "timm",
     "transformers",
     "huggingface_hub",
     "openai",

@@ -14,9 +14,10 @@ from PIL import Image
 
 import jbias
 from jbias import models as jbias_models
+from jbias import timm_networks
 from jbias.data import class_maps
 from jbias.evals import measured, networks, predictors
-from jbias.measuring import arguments, cli, models, run, sets
+from jbias.measuring import arguments, cli, run, sets
 
 CLASSES = tuple(class_maps.geirhos16())
 SIZE = 32
@@ -568,7 +569,7 @@ def test_measures_that_need_gradients_are_left_out_for_a_function(
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ValueError, match="pip install torch torchvision timm$"):
-        models._make_timm("timm:resnet18", is_random=True)
+        timm_networks.make("timm:resnet18", "MODEL", is_random=True)
 
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "OSError", "ImportError"])
@@ -585,9 +586,7 @@ def test_a_broken_package_is_refused_in_one_line(kind, tmp_path, monkeypatch, ca
 
 def test_other_options_of_timm_are_refused_with_the_file_to_write():
     with pytest.raises(ValueError, match="must end with") as error:
-        models._make_timm(
-            "timm:resnet18?pretrained=false&num_classes=3", is_random=False
-        )
+        timm_networks.make("timm:resnet18?pretrained=false&num_classes=3", "MODEL")
     line = (
         "write my.py with net = timm.create_model('resnet18', ...), and give my.py:net"
     )
@@ -597,16 +596,15 @@ def test_other_options_of_timm_are_refused_with_the_file_to_write():
 def test_timms_random_weights_are_used_on_request_and_reproducible():
     pytest.importorskip("timm")
     (first, name), (second, _) = (
-        models._make_timm("timm:resnet18?pretrained=false", is_random=False)
-        for _ in range(2)
+        timm_networks.make("timm:resnet18?pretrained=false", "MODEL") for _ in range(2)
     )
     assert name == "resnet18-random"
     pairs = zip(first.parameters(), second.parameters(), strict=True)
     assert all(bool((x == y).all()) for x, y in pairs)
     with pytest.raises(ValueError, match="did you mean timm:resnet18"):
-        models._make_timm("timm:resnt18", is_random=True)
+        timm_networks.make("timm:resnt18", "MODEL", is_random=True)
     with pytest.raises(ValueError, match="fetch them by `hf download timm/.* or use"):
-        models._make_timm("timm:resnet18.fb_ssl_yfcc100m_ft_in1k", is_random=False)
+        timm_networks.make("timm:resnet18.fb_ssl_yfcc100m_ft_in1k", "MODEL")
 
 
 def test_a_module_is_wrapped_by_itself(stimuli, tmp_path):

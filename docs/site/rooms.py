@@ -22,7 +22,7 @@ GROUPS = {
     "build": ("build",),
     "estimates": ("run_estimates", "checking"),
     "train": ("train", "until_decided"),
-    "torch": ("torch",),
+    "torch": ("torch", "timm_networks"),
     "errors": ("errors", "numerals"),
 }  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {

@@ -13,7 +13,7 @@ exit code shows whether anything was left out.
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jbias import config as jc
@@ -77,14 +77,22 @@ class Command:
             self.leave_out(name, f"{name}: {networks.describe_error(error)}")
 
     def load(
-        self, paths: Sequence[str], args: argparse.Namespace, step: int | str = "best"
+        self,
+        paths: Sequence[str],
+        args: argparse.Namespace,
+        step: int | str = "best",
+        *,
+        open_timm: Callable[[str, str], networks.Network] | None = None,
     ) -> Iterator[networks.Network]:
         """Yield the networks of files and runs; networks that cannot be opened are left out.
 
-        paths: files of networks, or folders of runs. args: the flags of the command. step: the
-        checkpoint of runs ("best", "latest" or a number of steps) if --step is not given.
+        paths: files of networks, folders of runs, or names of timm. args: the flags of the command.
+        step: the checkpoint of runs ("best", "latest" or a number of steps) if --step is not given.
+        open_timm: see networks.open_networks.
         """
-        return networks.open_networks(paths, args, self.say, self.leave_out, step)
+        return networks.open_networks(
+            paths, args, self.say, self.leave_out, step, open_timm
+        )
 
     @property
     def code(self) -> int:

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool
 from jbias import build, data, errors, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, class_maps, tables
-from jbias.evals import inference
+from jbias.evals import inference, timm_names
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, record_store
 from jbias.runtime import cli, console, files, hub, mesh, messages
@@ -228,8 +228,8 @@ _FLAG = "--checkpoint (or --runs)"
 def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[str]:
     """Return the paths of weight files and runs under some paths and globs, in order.
 
-    paths: files, folders, globs, or weights on the hub (hf:OWNER/NAME@COMMIT). any_file:
-    accept a file in `paths` with any suffix. ValueError for a path without weights or runs; if a
+    paths: files, folders, globs, weights on the hub (hf:OWNER/NAME@COMMIT), or networks of timm
+    (timm_names.parse). any_file: accept a file in `paths` with any suffix. ValueError for a path without weights or runs; if a
     glob has several matches, those without weights or runs are skipped.
 
     A folder with config.json and checkpoints is a run. For any other folder, all weight files (by
@@ -243,6 +243,10 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
     for pattern in paths:
         if hub.is_hub(pattern):
             hub.parse(pattern, _FLAG)
+            first_path.setdefault(pathlib.Path(pattern), pattern)
+            continue
+        if timm_names.is_timm(pattern):
+            timm_names.parse(pattern, _FLAG)
             first_path.setdefault(pathlib.Path(pattern), pattern)
             continue
         path = os.path.expanduser(files.local_copy(pattern, _FLAG, checkpoints=True))
@@ -298,12 +302,14 @@ def is_trained(path: str) -> bool:
 def path_stem(path: str) -> str:
     """Return the default name of the network in a file, a folder or a repository on the hub.
 
-    The name is the file's name without its last suffix, the folder's name, or OWNER-NAME-COMMIT
-    with eight digits of the commit.
+    The name is the file's name without its last suffix, the folder's name, OWNER-NAME-COMMIT
+    with eight digits of the commit, or for timm the name in timm_names.TimmName.
     """
     if hub.is_hub(path):
         repository = hub.parse(path, _FLAG)
         return f"{repository.owner}-{repository.name}-{repository.commit[:8]}"
+    if timm_names.is_timm(path):
+        return timm_names.parse(path, _FLAG).network_name
     name = os.path.basename(path.rstrip("/"))
     return name if os.path.isdir(path) else name.rsplit(".", 1)[0]
 
@@ -625,6 +631,8 @@ def check_arguments(
             raise ValueError(
                 f"--{key}: has no effect on runs that were trained here; leave it out"
             )
+    if args.model and paths and all(map(timm_names.is_timm, paths)):
+        raise ValueError("--model: has no effect on networks of timm; leave it out")
     if kinds == {False} and args.step:
         raise ValueError("--step: has no effect on files; leave it out")
     try:
@@ -660,14 +668,16 @@ def open_networks(
     say: console.Say,
     refuse: Refuse,
     step: int | str = "best",
+    open_timm: Callable[[str, str], Network] | None = None,
 ) -> Iterator[Network]:
-    """Yield the networks of files and runs, opened one after the other.
+    """Yield the networks of files, runs and names, opened one after the other.
 
     paths: result of `find_checkpoints`; the file of a head that --zoo lists is opened with its
     backbone. args: the command's flags. say: called with lines on normalisation and on
     unfinished runs. refuse: called with (path, reason) for each file or run that cannot be
     opened, which is skipped, as are the remaining seeds of a run. step: the checkpoint of runs
-    if --step is not given, see `from_run`.
+    if --step is not given, see `from_run`. open_timm: opens a network of timm, see
+    timm_networks.opener; None: these cannot be opened.
     """
     zoo_name = "jbias:zoo" if args.zoo is None else args.zoo
     zoo = None
@@ -682,7 +692,9 @@ def open_networks(
         if stems.count(stem) > 1:
             stem = f"{os.path.basename(os.path.dirname(os.path.abspath(path)))}-{stem}"
         try:
-            if is_trained(path):
+            if timm_names.is_timm(path):
+                yield _open_timm(path, stem, open_timm)
+            elif is_trained(path):
                 if not (epath.Path(path) / _DONE).exists():
                     say(f"{path}: has not ended; its checkpoints so far are measured")
                 yield from from_run(path, step=str(args.step or step))
@@ -691,6 +703,18 @@ def open_networks(
         except NETWORK_ERRORS as error:
             line = describe_error(error)
             refuse(path, line if path in line else f"{path}: {line}")
+
+
+def _open_timm(
+    path: str, name: str, open_timm: Callable[[str, str], Network] | None
+) -> Network:
+    """Return a network of timm, named `name`; ValueError without `open_timm`."""
+    if open_timm is None:
+        raise ValueError(
+            f"{path}: networks of timm are for jbias measure, evaluate, look, card and audit; "
+            "give a file of weights"
+        )
+    return open_timm(path, name)
 
 
 def follow(

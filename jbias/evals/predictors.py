@@ -75,6 +75,8 @@ class Predictor:
     at: (images, site) -> (activations at a site, gradient of each image's largest logit with
       respect to these activations).
     net: a taps.Readable, for measures that read all sites.
+    factors: names by factor, such as {"model": "clip", "prompt": "a photo of a {}."}, for models
+      that differ in one of them; stored in config.json, and shown on a card.
     """
 
     predict: Callable[[Any], Any]
@@ -90,6 +92,7 @@ class Predictor:
     at: Callable[[shown.Images, str], tuple[Array, Array]] | None = None
     net: taps.Readable | None = None
     preprocess: Any = None
+    factors: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if not callable(self.predict):
@@ -580,6 +583,8 @@ def open_predictor(
         "answers": dict(space.answers),
         "preprocessing": line,
     }
+    if predictor.factors:
+        about["factors"] = dict(predictor.factors)
     return PredictorNetwork(
         name=name,
         classes=space.classes,

@@ -10,6 +10,7 @@ MODEL is one of
     PATH                  a weights file, the workdir of a run, or a folder of these, or a
                           glob in quotes
     timm:NAME             a network of timm; its weights must be in the Hugging Face cache.
+                          timm:NAME@FILE has the weights of a file (.safetensors, .pth ...),
                           timm:NAME?pretrained=false has random weights
     hf:OWNER/NAME@COMMIT  weights on the Hugging Face Hub (needs pip install 'jbias[hub]')
     FILE.py:NAME          a function of images, a PyTorch module or a Predictor in a Python

@@ -6,13 +6,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jbias import errors
+from jbias import timm_networks
 from jbias.data import class_maps
-from jbias.evals import described_preprocessing, networks, predictors
-from jbias.runtime import console, hub, messages
+from jbias.evals import described_preprocessing, networks, predictors, timm_names
+from jbias.runtime import console, hub
 
-TIMM = "timm:"
-_INSTALL = "pip install torch torchvision timm"
 _TABLES = (".csv", ".parquet")
 FOLDERS = "folders"  # Value of --classes: the folders of the user's images.
 OF_FOLDERS = "the folders of --data, in alphabetical order"
@@ -68,10 +66,13 @@ def read(
     if not isinstance(model, str | os.PathLike):
         return _of_object(model, settings, options)
     text = os.fspath(model)
-    if settings.random_weights and not text.startswith(TIMM):
+    is_timm = timm_names.is_timm(text)
+    if settings.random_weights and not is_timm:
         raise ValueError(f"--random-weights: is for timm:NAME, got {text!r}")
-    if text.startswith(TIMM):
-        module, name = _make_timm(text, is_random=settings.random_weights)
+    if is_timm:
+        module, name = timm_networks.make(
+            text, "MODEL", is_random=settings.random_weights
+        )
         return _of_object(module, settings, {"name": name, **options})
     path, _, name = text.rpartition(":")
     if text.endswith(".py") or path.endswith(".py"):
@@ -236,81 +237,3 @@ def settle_classes(
     key, (words, names) = next(iter(readings.items()))
     value = key if key == class_maps.IMAGENET else names
     return value, f"its {count:,} outputs are taken for {words}; --classes changes it"
-
-
-def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
-    """Return (module of timm, name of the network): NAME, or NAME-random with random weights.
-
-    text: MODEL, timm:NAME with or without ?pretrained=... With is_random or ?pretrained=false
-    the weights are random, from seed 0; else they are read from the Hugging Face cache.
-    ValueError if timm is not installed or lacks the network, if the weights are not in the cache,
-    and for ?pretrained=true with is_random.
-    """
-    name, _, query = text.removeprefix(TIMM).partition("?")
-    if query not in ("", "pretrained=false", "pretrained=true"):
-        must = "end with ?pretrained=false, ?pretrained=true or neither"
-        remedy = (
-            f"for other options write my.py with net = timm.create_model({name!r}, ...), "
-            "and give my.py:net"
-        )
-        errors.refuse("MODEL", must, text, remedy)
-    if query == "pretrained=true" and is_random:
-        raise ValueError(f"MODEL: {text} is pretrained; leave --random-weights out")
-    is_random = is_random or query == "pretrained=false"
-    try:
-        import timm
-        import torch
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"MODEL: {text} needs the package timm, and {error.name} is not installed; "
-            f"{_INSTALL}"
-        ) from None
-    except Exception as error:  # Builds that do not fit raise errors of any type.
-        raise ValueError(
-            f"MODEL: {text} needs the package timm, which cannot be imported "
-            f"({messages.describe_error(error)}); install builds of torch and torchvision "
-            f"that belong together: {_INSTALL}"
-        ) from error
-    if not name or not timm.is_model(name):
-        close = errors.nearest(name, timm.list_models())
-        hint = f"did you mean timm:{close}?" if close else "timm.list_models() has all"
-        raise ValueError(f"MODEL: timm has no network {name!r}; {hint}")
-    try:
-        if is_random:
-            torch.manual_seed(0)  # The same weights each time, so that a call resumes.
-            return timm.create_model(name, pretrained=False), f"{name}-random"
-        overlay = {"file": _cached_weights(name)}
-        module = timm.create_model(
-            name, pretrained=True, pretrained_cfg_overlay=overlay
-        )
-    except RuntimeError as error:  # An unknown tag, or weights of other shapes.
-        raise ValueError(f"MODEL: {text}: {error}") from None
-    return module, name
-
-
-def _cached_weights(name: str) -> str:
-    """Return the path of a timm network's weights in the Hugging Face cache.
-
-    ValueError if timm has no weights of that name on the hub, and if they are not in the cache;
-    the message then has the command that fetches them.
-    """
-    import huggingface_hub
-    import timm
-
-    config = timm.models.get_pretrained_cfg(name)
-    repository = getattr(config, "hf_hub_id", None) or ""
-    if repository.endswith("/"):
-        architecture = config.architecture or name.partition(".")[0]
-        repository += f"{architecture}.{config.tag}" if config.tag else architecture
-    by_hand = f"use timm:{name}?pretrained=false for random weights"
-    if not repository:
-        raise ValueError(f"MODEL: timm has no weights of {name} on the hub; {by_hand}")
-    file = getattr(config, "hf_hub_filename", None) or "model.safetensors"
-    path = huggingface_hub.try_to_load_from_cache(repository, file)
-    is_cached = isinstance(path, str)  # Else None, or an object for a known absence.
-    if not is_cached:
-        raise ValueError(
-            f"MODEL: the weights of timm:{name} are not in the Hugging Face cache; fetch "
-            f"them by `hf download {repository} {file}`, or {by_hand}"
-        )
-    return path

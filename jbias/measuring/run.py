@@ -12,7 +12,7 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
-from jbias import errors
+from jbias import errors, timm_networks
 from jbias.answers import columns as answer_columns
 from jbias.answers import letter_options
 from jbias.data import class_maps
@@ -28,6 +28,7 @@ from jbias.evals import (
     runner,
     suites,
     table_suites,
+    timm_names,
 )
 from jbias.measuring import arguments, models, sets
 from jbias.runtime import console, messages, signals, xla
@@ -164,8 +165,11 @@ def _by_suite(model: Any, suite: str, **options: Any) -> measured.Measured:
     """Return the results of a suite for a module, a Predictor or a function.
 
     options: keyword arguments of predictors.measure, and of jbias.torch.wrap for a module.
-    ValueError for a model that is given as text.
+    ValueError for a model that is given as text, other than timm:NAME.
     """
+    if timm_names.is_timm(model):
+        model, name = timm_networks.make(model, "MODEL")
+        options = {"name": name, **options}
     if isinstance(model, str):
         must = (
             "be a function, a module of PyTorch or a Predictor where a suite is given"

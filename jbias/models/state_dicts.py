@@ -119,7 +119,25 @@ class StateDict(NamedTuple):
 def read(path: str | os.PathLike, entry: str | None = None) -> StateDict:
     """Return the state dict in a file of PyTorch, a .safetensors or an .npz file.
 
-    Entries that do not affect the logits, such as counters, are left out.
+    Entries that do not affect the logits (`is_unused`) are left out. Other arguments and errors:
+    see `read_arrays`.
+    """
+    arrays, metadata = read_arrays(path, entry)
+    used = {name: x for name, x in arrays.items() if not is_unused(name)}
+    if not used:
+        raise ValueError(f"{os.fspath(path)}: must hold weights, got none")
+    return StateDict(used, metadata, _normalisation_constants(arrays))
+
+
+def is_unused(name: str) -> bool:
+    """Return True if an entry does not affect the logits, by its name: counters, losses."""
+    return _UNUSED.fullmatch(name) is not None
+
+
+def read_arrays(
+    path: str | os.PathLike, entry: str | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return (all arrays by name, metadata) of a file of PyTorch, a .safetensors or an .npz file.
 
     entry: in a file of PyTorch, the container to read if there are several, such as
       "teacher", or "a.b" for b inside a.
@@ -141,10 +159,7 @@ def read(path: str | os.PathLike, entry: str | None = None) -> StateDict:
     else:
         arrays = _read_torch(path, entry)
     _check_names(os.fspath(path), arrays)
-    used = {name: x for name, x in arrays.items() if not _UNUSED.fullmatch(name)}
-    if not used:
-        raise ValueError(f"{os.fspath(path)}: must hold weights, got none")
-    return StateDict(used, metadata, _normalisation_constants(arrays))
+    return arrays, metadata
 
 
 def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:

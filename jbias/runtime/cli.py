@@ -363,8 +363,8 @@ def add_network_flags(
         metavar="PATH",
         help="networks to use: a weights file (.pth, .pt, .tar, .bin, .ckpt, .torch, "
         ".safetensors, .npz), the workdir of a run, a folder of weights files or workdirs, a "
-        "glob in quotes, or weights on the Hugging Face Hub, hf:OWNER/NAME@COMMIT (needs "
-        "pip install 'jbias[hub]'). The flag may be repeated. --runs is another name for "
+        "glob in quotes, weights on the Hugging Face Hub, hf:OWNER/NAME@COMMIT (needs "
+        "pip install 'jbias[hub]'), or a network of timm, timm:NAME or timm:NAME@FILE. The flag may be repeated. --runs is another name for "
         "--checkpoint",
     )
     add_texts(
