@@ -1139,7 +1139,11 @@ def test_absent_answers_of_people_are_named_and_the_other_measures_remain(tmp_pa
 @cases.each(
     ("text", "only", "message"),
     [
-        ("data=imagenet,root=no", "shape_bias", "'shape_bias' needs stimuli=DIR or frequency=DIR in"),
+        (
+            "data=imagenet,root=no",
+            "shape_bias",
+            "'shape_bias' needs stimuli=DIR or frequency=DIR in",
+        ),
         ("data=imagenet,root=no", "human", "needs humans=DIR, and stimuli=DIR or oth"),
         ("", "human", "with data=imagenet or data=tiny_imagenet, in the argument"),
         ("data=imagenet,root=no", "edge", "unknown 'edge'"),  # A set is no measure.
