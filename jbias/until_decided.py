@@ -7,7 +7,6 @@ after the other, each as an ordinary run in a workdir of its own.
 import dataclasses
 import os
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +16,8 @@ from etils import epath
 from jbias import build, errors, extensions, run_spec, train
 from jbias import config as jc
 from jbias.deciding import comparison as comparison_lib
-from jbias.deciding import descriptions, seed_scores, state_file
-from jbias.runs import results, workdirs
+from jbias.deciding import descriptions, references, seed_scores, state_file
+from jbias.runs import workdirs
 from jbias.runtime import console, files, messages, signals, workdir_lock, xla
 
 UNDECIDED = 4  # Exit code.
@@ -26,7 +25,6 @@ DEFAULT_MAX_SEEDS = 30
 # Seeds of a batch, if the config does not name a number: on a CPU the number of cores, but no
 # more than the first number; on an accelerator the second number.
 _CPU_SEEDS, _ACCELERATOR_SEEDS = 4, 8
-_CONFIG_FILE = re.compile(r"(jbias:|[^:]*\.py(:|$))")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,29 +52,17 @@ class Request:
     workdir: str
 
 
-class Reference(NamedTuple):
-    """The reference of a comparison.
-
-    words: the arguments that name its config, for provenance.json; empty for runs. runs: workdirs
-    of trained seeds; empty if the reference is a config.
-    """
-
-    config: Mapping[str, Any]
-    words: Sequence[str]
-    runs: Sequence[pathlib.Path]
-
-
 class Opened(NamedTuple):
     """A comparison that can be continued.
 
     state: from comparison.json, or new. configs: by name of the method and of the reference.
-    words: the arguments that name each config. limits: of this start.
+    words: the arguments that name each config; empty for runs. limits: of this start.
     """
 
     state: state_file.State
     configs: Mapping[str, Mapping[str, Any]]
     words: Mapping[str, Sequence[str]]
-    reference: Reference
+    reference: references.Reference
     limits: comparison_lib.Limits
 
 
@@ -122,7 +108,7 @@ def open_comparison(request: Request) -> Opened:
             "config.vary: --until-decided compares one method with the reference; leave out vary, "
             "and name its value by --config.KEY=VALUE"
         )
-    reference = _read_reference(request.reference)
+    reference = references.read(request.reference)
     settings = comparison_lib.Settings(
         metric=request.metric,
         dataset=request.dataset or _only_test_set(config),
@@ -174,7 +160,10 @@ def open_comparison(request: Request) -> Opened:
     opened = Opened(
         state=state_file.State(plan, pinned),
         configs=configs,
-        words={method: request.words, reference_name: reference.words},
+        words={
+            method: request.words,
+            reference_name: (reference.argument,) if reference.argument else (),
+        },
         reference=reference,
         limits=limits,
     )
@@ -246,7 +235,7 @@ def _read_scores(
     """Return the scores of the ended batches and of the reference's runs, by name and seed."""
     scores = seed_scores.read_batches(folder, plan)
     for name in opened.configs:
-        _check_same_data(
+        references.check_same_data(
             [folder / batch.folder for batch in plan.batches if batch.method == name]
         )
     if plan.are_trained:
@@ -344,86 +333,8 @@ def _recorded_code(run_folder: pathlib.Path) -> dict[str, str]:
     return {**(recorded.get("own_code") or {}), **(recorded.get("own_imports") or {})}
 
 
-def _read_reference(text: str) -> Reference:
-    """Return the reference that --until-decided names: a config, or runs of one method.
-
-    ValueError for an unknown config or path, for runs that have not ended, and for runs of
-    different configs.
-    """
-    try:
-        if _CONFIG_FILE.match(text):
-            config = jc.to_dict(_load(text))
-            run_spec.RunSpec.from_config(config)
-            if config["vary"]:
-                raise ValueError(f"{text} must not have vary; leave it out")
-            return Reference(config, (f"--config={text}",), ())
-        full, empty = results.find_workdirs(text)
-        started = [path for path in empty if (path / "config.json").exists()]
-        for path in (*full, *started):
-            if not seed_scores.is_finished(path):
-                raise ValueError(
-                    f"{path} has not ended; end it by its own command, then run this command "
-                    "again"
-                )
-        if not full:
-            raise ValueError(f"{text} has no run; name a run's workdir or a config")
-        config = _common_config(full)
-    except (ValueError, OSError) as error:
-        line = files.describe_error(error).removeprefix("--config: ")
-        raise ValueError(f"--until-decided: {line}") from error
-    return Reference(config, (), full)
-
-
-def _load(text: str) -> Any:
-    """Return the config that a text FILE:ARGUMENTS names."""
-    with xla.naming_variables():  # Config files may import jax.
-        return jc.load(text, flag="config")
-
-
-def _common_config(runs: Sequence[pathlib.Path]) -> dict[str, Any]:
-    """Return the config of runs that differ only in seeds; ValueError if they differ otherwise."""
-    configs = [
-        run_spec.check_trusted(seed_scores.config_of(path), path) for path in runs
-    ]
-    first = state_file.pinned_config(configs[0])
-    for path, config in zip(runs, configs, strict=True):
-        differing = jc.diff(first, state_file.pinned_config(config))
-        if differing:
-            raise ValueError(
-                f"must name runs of one method, but {runs[0]} and {path} differ: "
-                f"{messages.join_differences(differing)}; name fewer"
-            )
-    return configs[0]
-
-
 def _trained_seeds(
     runs: Sequence[pathlib.Path], settings: comparison_lib.Settings
 ) -> tuple[int, ...]:
     """Return the seeds of runs in ascending order; ValueError as `seed_scores.read` raises it."""
     return tuple(sorted(seed_scores.read(runs, settings)))
-
-
-def _check_same_data(folders: Sequence[epath.Path]) -> None:
-    """Raise ValueError if the batches of a method were trained on different data or code."""
-    provenances = [
-        (folder, workdirs.provenance(folder))
-        for folder in folders
-        if (folder / "done").exists()
-    ]
-    for folder, provenance in provenances[1:]:
-        first_folder, first = provenances[0]
-        differing = jc.diff(
-            _without_init(workdirs.data_identity(first)),
-            _without_init(workdirs.data_identity(provenance)),
-        )
-        if differing:
-            raise ValueError(
-                f"{folder}: its data or code differ from those of {first_folder}: "
-                f"{messages.join_differences(differing)}; restore them, or start again in another "
-                "--workdir"
-            )
-
-
-def _without_init(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a data identity without the initial weights, which differ between seeds."""
-    return {key: value for key, value in identity.items() if key != "init"}

@@ -18,8 +18,8 @@ import pandas as pd
 from jbias import config as jc
 from jbias import errors, numerals
 from jbias.deciding import comparison as comparison_lib
-from jbias.deciding import descriptions, seed_scores, state_file
-from jbias.launch import local, references, slurm, trial_loop, trials
+from jbias.deciding import descriptions, references, seed_scores, state_file
+from jbias.launch import local, reference_configs, slurm, trial_loop, trials
 from jbias.launch.search import Search
 from jbias.runtime import files
 
@@ -124,13 +124,15 @@ def open_comparison(
     settings = _settings(options, {**configs, reference_name: reference.config})
     trained_seeds = tuple(sorted(seed_scores.read(reference.runs, settings)))
     pinned = {
-        name: state_file.pinned_config(config, own_code=references.own_code(config))
+        name: state_file.pinned_config(
+            config, own_code=reference_configs.own_code(config)
+        )
         for name, config in configs.items()
     }
     pinned[reference_name] = state_file.pinned_config(
         reference.config,
         # The own code of runs is compared with their records before further seeds are trained.
-        own_code={} if reference.runs else references.own_code(reference.config),
+        own_code={} if reference.runs else reference_configs.own_code(reference.config),
     )
     plan = comparison_lib.Comparison(
         settings=settings,
@@ -292,7 +294,7 @@ def batch_trial(
     if method:
         arguments, values, config = method.arguments, method.values, method.config
     else:
-        argument = references.config_argument(opened.reference, workdir)
+        argument = reference_configs.config_argument(opened.reference, workdir)
         arguments, values, config = (argument,), {}, opened.reference.config
     words = [word for word in arguments if not word.startswith("--config.seeds=")]
     seeds = f"--config.seeds={batch.seeds!r}".replace(" ", "")
@@ -398,7 +400,7 @@ def run(
         state_file.write(workdir, opened.state)  # Before any batch starts.
         is_extended = any(batch.method == plan.reference for batch in action.batches)
         if is_extended and opened.reference.runs:
-            references.write_config(opened.reference, workdir)
+            reference_configs.write_config(opened.reference, workdir)
         round_trials = {
             batch: batch_trial(opened, batch, workdir) for batch in action.batches
         }

@@ -127,6 +127,7 @@ def table(folder) -> pd.DataFrame:
     return pd.read_csv(folder / "comparisons.csv").set_index("optim.rate")
 
 
+@pytest.mark.slow
 def test_methods_are_trained_until_each_is_decided(executor, tmp_path, capsys):
     """The decisions are those of `sequential.compare` at alpha / 2 on the same scores."""
     assert run(tmp_path, ["--max-seeds=40"]) == 0
@@ -159,6 +160,7 @@ def test_methods_are_trained_until_each_is_decided(executor, tmp_path, capsys):
         assert f"decided after {comparisons.decided_after[rate]:.0f} pairs" in row
 
 
+@pytest.mark.slow
 def test_undecided_methods_have_an_exit_code_and_continue_with_more_seeds(
     executor, tmp_path, capsys
 ):
@@ -201,6 +203,7 @@ def test_a_search_killed_at_any_start_has_the_same_result(executor, tmp_path):
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_a_failed_trial_holds_back_its_method_until_it_is_retried(
     executor, tmp_path, capsys
 ):

@@ -1,6 +1,5 @@
-"""The reference of a search with --until-decided: a config, or finished runs of one method."""
+"""The reference of a comparison: a config, or finished runs of one method."""
 
-import json
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,33 +8,19 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from jbias import config as jc
-from jbias import extensions, run_spec
+from jbias import run_spec
 from jbias.deciding import seed_scores, state_file
-from jbias.launch import trials
 from jbias.runs import results
-from jbias.runtime import files, messages
+from jbias.runtime import files, messages, xla
 
 _CONFIG_NAME = re.compile(r"(jbias:|[^:]*\.py(:|$))")
-# The config of further seeds, if the reference is runs, which have no config file.
-_CONFIG_FILE = ".sweep/reference.py"
-_CONFIG_CODE = '''"""Config of the runs of a reference; written by `jbias sweep --until-decided`."""
-
-import json
-
-_CONFIG = {text!r}
-
-
-def get_config(_=""):
-    """Return the config."""
-    return json.loads(_CONFIG)
-'''
 
 
 class Reference(NamedTuple):
     """The reference of a comparison.
 
-    argument: --config=..., of further seeds; "" for runs, see `write_config`. runs: workdirs of
-    finished runs; empty if the reference is a config.
+    argument: --config=..., which names its config; "" for runs. runs: workdirs of finished runs;
+    empty if the reference is a config.
     """
 
     config: Mapping[str, Any]
@@ -51,18 +36,27 @@ def is_config(text: str) -> bool:
 def read(text: str) -> Reference:
     """Return the reference that --until-decided names.
 
-    ValueError for an unknown config or path, for runs that have not ended, and for runs of
-    different configs.
+    ValueError for an unknown config or path, for a config with vary, for runs that have not ended,
+    and for runs of different configs.
     """
     try:
         if is_config(text):
-            config = trials.read_config(text, ())
-            return Reference(config, f"--config={text}", ())
+            return Reference(_read_config(text), f"--config={text}", ())
         runs = _finished_runs(text)
         return Reference(_common_config(runs), "", runs)
     except (ValueError, OSError) as error:
         line = files.describe_error(error).removeprefix("--config: ")
         raise ValueError(f"--until-decided: {line}") from error
+
+
+def _read_config(text: str) -> dict[str, Any]:
+    """Return the config that a text FILE:ARGUMENTS names; ValueError if it is invalid."""
+    with xla.naming_variables():  # Config files may import jax.
+        config = jc.to_dict(jc.load(text, flag="config"))
+    run_spec.RunSpec.from_config(config)
+    if config["vary"]:
+        raise ValueError(f"{text} must not have vary; leave it out")
+    return config
 
 
 def _finished_runs(text: str) -> list[pathlib.Path]:
@@ -95,31 +89,9 @@ def _common_config(runs: Sequence[pathlib.Path]) -> dict[str, Any]:
     return configs[0]
 
 
-def own_code(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return digests of the user's own files that a config names, and of the files they import."""
-    return {**extensions.digests(config), **extensions.import_digests(config)}
-
-
-def write_config(reference: Reference, workdir: pathlib.Path) -> None:
-    """Write the config file for further seeds of runs, to the workdir of the search.
-
-    ValueError if the user's own code has changed since the runs were trained.
-    """
-    from jbias.runs import workdirs  # Late: imports jax.
-
-    workdirs.check_own_code(epath.Path(reference.runs[0]), own_code(reference.config))
-    text = json.dumps(reference.config)
-    files.write(workdir / _CONFIG_FILE, _CONFIG_CODE.format(text=text))
-
-
-def config_argument(reference: Reference, workdir: pathlib.Path) -> str:
-    """Return the argument --config=... of further seeds; workdir: of the search."""
-    return reference.argument or f"--config={workdir / _CONFIG_FILE}"
-
-
 def check_same_data(folders: Iterable[pathlib.Path]) -> None:
     """Raise ValueError if finished runs of a method were trained on different data or code."""
-    from jbias.runs import workdirs
+    from jbias.runs import workdirs  # Late: imports jax.
 
     identities = []
     for folder in folders:
