@@ -41,7 +41,7 @@ from jbias.stats.power import (
 )
 from jbias.stats.ratios import bootstrap_ratios, compare_ratios
 from jbias.stats.seed_tests import compare_seeds
-from jbias.stats.sequential import compare, compare_with_control
+from jbias.stats.sequential import compare, compare_with_control, forecast
 from jbias.stats.sources_of_variance import sources_of_variance
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "effective_robustness",
     "few_seeds",
     "find_blocks",
+    "forecast",
     "friedman",
     "friedman_blocked",
     "friedman_permutation",

@@ -30,11 +30,13 @@ https://arxiv.org/abs/2009.02824.
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Literal
+import numbers
+from collections.abc import Hashable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import scipy.optimize
 from jaxtyping import Bool, Float
 
@@ -45,6 +47,12 @@ from jbias import errors
 FRACTIONS = (0.25, 0.55, 0.85, 0.98)
 QUANTITIES = ("mean", "wins")
 Decision = Literal["a", "b", "equivalent"]
+# Scores of one method: an array, or scores by seed.
+Scores = npt.ArrayLike | Mapping[Hashable, float]
+# Logarithms of e-values above this number are shown as this number, which is 1e304.
+MOST_LOG_EVALUE = 700.0
+# Scores are tied if they differ by less than this share of the range, or of the scores.
+_ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,7 +81,9 @@ class SequentialResult:
     difference: confidence sequence of the difference a - b, in the unit of the scores; for the
     quantity "wins", the share of pairs that a wins minus the share that b wins.
     evalues: e-values against "the difference is 0"; an e-value is at most 1 on average at any
-    stopping time if there is no difference.
+    stopping time if there is no difference. None is above 1e304.
+    unpaired_a, unpaired_b: the seeds of each method that were not used because the other method
+    has no score for them; for arrays, the positions of the last scores of the longer one.
     """
 
     decision: Decision | None
@@ -83,6 +93,8 @@ class SequentialResult:
     alpha: float
     points: float | None
     quantity: str
+    unpaired_a: tuple[Hashable, ...] = ()
+    unpaired_b: tuple[Hashable, ...] = ()
 
     @property
     def looks(self) -> int:
@@ -90,8 +102,11 @@ class SequentialResult:
         return len(self.evalues)
 
     def __repr__(self) -> str:
+        waiting = _waiting("a", self.unpaired_a, self.looks) + _waiting(
+            "b", self.unpaired_b, self.looks
+        )
         if not self.looks:
-            return "SequentialResult: no pairs of scores yet"
+            return f"SequentialResult: no pairs of scores yet{waiting}"
         low, high = self.difference.lower[-1], self.difference.upper[-1]
         if self.decision is None:
             verdict = f"undecided after {self.looks} pairs"
@@ -99,7 +114,7 @@ class SequentialResult:
             verdict = f"{self.decision!r} after {self.stopped_at} of {self.looks} pairs"
         return (
             f"SequentialResult: {verdict}; difference {self.difference.estimate[-1]:.4g} "
-            f"[{low:.4g}, {high:.4g}], e-value {self.evalues[-1]:.3g}"
+            f"[{low:.4g}, {high:.4g}], e-value {self.evalues[-1]:.3g}{waiting}"
         )
 
 
@@ -133,10 +148,20 @@ class ForecastResult:
     chance: Float[np.ndarray, "n"]
     target: float
 
+    def __repr__(self) -> str:
+        target = f"{100 * self.target:.3g} %"
+        if math.isinf(self.pairs):
+            most = len(self.chance)
+            return (
+                f"ForecastResult: more than {most} further pairs for a chance of {target}; after "
+                f"{most}: {100 * self.chance[-1]:.3g} %"
+            )
+        return f"ForecastResult: about {self.pairs:.0f} further pairs for a chance of {target}"
+
 
 def compare(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
+    a: Scores,
+    b: Scores,
     *,
     alpha: float = 0.05,
     points: float | None = None,
@@ -145,28 +170,34 @@ def compare(
 ) -> SequentialResult:
     """Return what is known about a - b after each pair of scores, valid at all looks together.
 
-    a, b: scores of two methods in order of arrival, a[i] and b[i] of the same seed. If one array is
-    longer, its last scores have no partner yet and are not used.
+    a, b: scores of two methods, paired in one of two ways. Arrays: in order of arrival, a[i] and
+    b[i] of the same seed. Scores by seed (both a mapping or a pandas Series, whose index has the
+    seeds): equal seeds are pairs; numbers are in ascending order, so later seeds must have larger
+    numbers; other names of seeds are in the order of a. Scores without a partner are not used, and
+    the result names them.
     alpha: probability of any false decision at any look.
     points: the methods are equivalent if the difference is smaller than so many percentage points
-    of the range of `bounds`: with scores from 0 to 1, points=5 means 0.05. None: equivalence is
-    not tested. If a difference from 0 and equivalence are both shown at the same look, the
-    decision is "equivalent".
+    of a score: points=5 means 0.05 if the upper end of `bounds` is at most 1, and 5 if it is above 1
+    (scores in %); for "wins", points=5 means 5 % of the pairs. None: equivalence is not tested. If a
+    difference from 0 and equivalence are both shown at the same look, the decision is "equivalent".
     quantity: "mean": the difference of the mean scores. "wins": the share of pairs in which a is
     larger minus the share in which b is larger; few pairs decide it if scores hardly vary, but it
-    says nothing about the size of the difference.
+    says nothing about the size of the difference. Scores that are equal up to rounding are a tie.
     bounds: smallest and largest possible score, fixed before the first score is seen. A narrower
-    range needs fewer pairs.
+    range needs fewer pairs. "wins" has no bounds: any finite scores are compared.
 
     Method: x = (1 + (a - b) / range) / 2 is in [0, 1], and its mean is 1/2 if the means are equal;
     see the module for the bets. At least 7 pairs are needed for a decision at alpha = 0.05, even if
     all differences are as large as possible.
-    Raise ValueError for scores that are NaN or outside of `bounds`, for arrays that are not 1-D, for
-    alpha outside of (0, 1), points outside of (0, 100) and an unknown quantity.
+    Raise ValueError for scores that are text, NaN or outside of `bounds`, for arrays that are not
+    1-D, for seeds that occur twice, for scores by seed of one method only and without common seeds,
+    for alpha outside of (0, 1), points that are not above 0 and below the largest possible
+    difference, and an unknown quantity.
     """
-    values = _values(a, b, quantity=quantity, bounds=bounds)
+    pairs = _pair(a, b)
+    values = _values(pairs, quantity=quantity, bounds=bounds)
     errors.check_share("alpha", alpha)
-    margin = _margin(points)
+    margin = margin_of_range(points, quantity=quantity, bounds=bounds)
     low, high = map(float, bounds)
     unit = high - low if quantity == "mean" else 1.0
     inner = confidence_sequence(values, alpha=alpha)
@@ -181,16 +212,18 @@ def compare(
         decision=decision,
         stopped_at=stopped_at,
         difference=difference,
-        evalues=np.exp(log_evalues(values, 0.5)),
+        evalues=np.exp(np.minimum(log_evalues(values, 0.5), MOST_LOG_EVALUE)),
         alpha=alpha,
         points=points,
         quantity=quantity,
+        unpaired_a=pairs.unpaired_a,
+        unpaired_b=pairs.unpaired_b,
     )
 
 
 def compare_with_control(
-    methods: Mapping[str, npt.ArrayLike],
-    control: npt.ArrayLike,
+    methods: Mapping[str, Scores],
+    control: Scores,
     *,
     alpha: float = 0.05,
     points: float | None = None,
@@ -199,8 +232,8 @@ def compare_with_control(
 ) -> ControlledResult:
     """Return the comparisons of several methods with a control, valid at all looks together.
 
-    methods: scores of each method by name, in order of arrival; the numbers of scores may differ.
-    control: scores of the control; pair i of every comparison uses control[i].
+    methods: scores of each method by name; the numbers of scores may differ. control: scores of the
+    control. Each method is paired with the control as `compare` pairs a and b.
     The number of methods must be fixed before the first look, because each comparison has the level
     alpha / k. Other arguments and errors: see `compare`. ValueError without methods.
     """
@@ -304,8 +337,8 @@ def log_evalues(
 
 
 def forecast(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
+    a: Scores,
+    b: Scores,
     *,
     alpha: float = 0.05,
     points: float | None = None,
@@ -327,11 +360,11 @@ def forecast(
     a value that was never seen is never forecast. It has no part in any decision.
     Raise ValueError as `compare`, and for fewer than 2 pairs.
     """
-    values = _values(a, b, quantity=quantity, bounds=bounds)
+    values = _values(_pair(a, b), quantity=quantity, bounds=bounds)
     errors.check_at_least("pairs", len(values), 2)
     errors.check_share("alpha", alpha)
     errors.check_share("target", target)
-    margin = _margin(points)
+    margin = margin_of_range(points, quantity=quantity, bounds=bounds)
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.ones(len(values)), draws)
     # Inverse transform: one row of uniform numbers per continuation.
@@ -352,14 +385,74 @@ def forecast(
     return ForecastResult(pairs=pairs, chance=chance, target=target)
 
 
-def least_pairs(alpha: float = 0.05) -> int:
-    """Return the number of pairs below which no scores can lead to a decision.
+def least_pairs(
+    alpha: float = 0.05,
+    points: float | None = None,
+    *,
+    quantity: str = "mean",
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> int:
+    """Return the number of pairs that the clearest scores need for a decision.
 
-    It is the number of looks that reject equal means if every pair has the largest difference.
+    Without points: no scores can lead to a decision before this number of looks, at which equal
+    means are rejected if every pair has the largest difference. With points: the number of looks
+    that show equivalence if the scores of every pair are equal; scores that differ need more.
+    alpha, points, quantity, bounds and errors: see `compare`.
     """
     errors.check_share("alpha", alpha)
-    best = log_evalues(np.ones(10_000), 0.5)
-    return int(np.argmax(best >= -math.log(alpha))) + 1
+    if points is None:
+        return looks_of_constant(1.0, 0.5, alpha=alpha)
+    margin = margin_of_range(points, quantity=quantity, bounds=bounds)
+    return looks_of_constant(0.5, (1 - margin) / 2, alpha=alpha)
+
+
+def looks_of_constant(value: float, mean: float, *, alpha: float) -> int:
+    """Return the number of looks that exclude `mean` from the sequence if all values are `value`.
+
+    value: in [0, 1]. mean: in (0, 1), another number.
+    """
+    assert 0 < mean < 1 and value != mean, (value, mean)
+    # One value, so the logarithm of each capital grows by the same amount at every look.
+    ups, downs = _log_capitals(np.array([value]), mean, FRACTIONS, cumulate=np.sum)
+    growth = np.array([*ups, *downs])
+
+    def is_excluded(looks: int) -> bool:
+        log_mean = np.logaddexp.reduce(looks * growth) - math.log(len(growth))
+        return bool(log_mean >= -math.log(alpha))
+
+    # The logarithm of the e-value is a convex function of the looks that starts at 0, so it reaches
+    # the threshold once.
+    high = 1
+    while not is_excluded(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_excluded(middle) else (middle, high)
+    return high
+
+
+def margin_of_range(
+    points: float | None, *, quantity: str, bounds: tuple[float, float]
+) -> float:
+    """Return the margin of equivalence as a share of the largest difference; 0 without points.
+
+    Arguments: see `compare`. ValueError unless the margin is above 0 and below the largest
+    difference.
+    """
+    if points is None:
+        return 0.0
+    low, high = _checked_bounds(bounds)
+    if quantity == "wins":
+        size, largest = 1.0, 100.0
+    else:
+        unit = 1.0 if high <= 1 else 100.0  # Of 100 points.
+        size = (high - low) / unit
+        largest = 100 * size
+    errors.check(
+        0 < points < largest, "points", f"be between 0 and {largest:g}", points
+    )
+    return points / 100 / size
 
 
 def _exceeds(
@@ -429,27 +522,118 @@ def _decide(
     return None, None
 
 
+class _Pairs(NamedTuple):
+    """Scores of the same seeds, in the order of the looks, and the seeds without a partner."""
+
+    a: Float[np.ndarray, "n"]
+    b: Float[np.ndarray, "n"]
+    unpaired_a: tuple[Hashable, ...]
+    unpaired_b: tuple[Hashable, ...]
+    # Names of the scores in messages: seeds, or positions.
+    seeds: tuple[Hashable, ...]
+
+
+def _pair(a: Scores, b: Scores) -> _Pairs:
+    """Return the pairs of scores, by seed or by position; errors: see `compare`."""
+    by_seed = [isinstance(scores, Mapping | pd.Series) for scores in (a, b)]
+    if all(by_seed):
+        return _pair_by_seed(_scores_by_seed("a", a), _scores_by_seed("b", b))
+    for name, scores in (("a", a), ("b", b)):
+        errors.check(
+            not isinstance(scores, Mapping),
+            name,
+            "be an array, as the other method, or pass scores by seed for both",
+            scores,
+        )
+    first, second = _numbers("a", a), _numbers("b", b)
+    count = min(len(first), len(second))
+    return _Pairs(
+        a=first[:count],
+        b=second[:count],
+        unpaired_a=tuple(range(count, len(first))),
+        unpaired_b=tuple(range(count, len(second))),
+        seeds=tuple(range(count)),
+    )
+
+
+def _pair_by_seed(a: pd.Series, b: pd.Series) -> _Pairs:
+    """Return the pairs of equal seeds: numbers in ascending order, other seeds in the order of a."""
+    is_number = all(isinstance(x, numbers.Real) for x in (*a.index, *b.index))
+    first, second = ([*(sorted(x.index) if is_number else x.index)] for x in (a, b))
+    known_a, known_b = set(first), set(second)
+    seeds = tuple(seed for seed in first if seed in known_b)
+    if known_a and known_b and not seeds:
+        raise ValueError(
+            "a and b have no seed in common; scores by seed are paired by their keys or index: set "
+            'the seeds as index (set_index("seed")), or pass arrays, such as a.to_numpy()'
+        )
+    return _Pairs(
+        a=_numbers("a", a.loc[[*seeds]]),
+        b=_numbers("b", b.loc[[*seeds]]),
+        unpaired_a=tuple(seed for seed in first if seed not in known_b),
+        unpaired_b=tuple(seed for seed in second if seed not in known_a),
+        seeds=seeds,
+    )
+
+
+def _scores_by_seed(name: str, scores: Any) -> pd.Series:
+    """Return scores as a Series by seed; ValueError for a seed that occurs twice."""
+    series = scores if isinstance(scores, pd.Series) else pd.Series(dict(scores))
+    twice = series.index[series.index.duplicated()]
+    if len(twice):
+        raise ValueError(f"{name}: seed {twice[0]} occurs twice; a seed counts once")
+    return series
+
+
+def _numbers(name: str, scores: Any) -> Float[np.ndarray, "n"]:
+    """Return scores as float64; ValueError for text and for arrays that are not 1-D."""
+    try:
+        array = np.asarray(scores)
+        is_text = array.dtype.kind in "US" or any(
+            isinstance(x, str) for x in (array.flat if array.dtype == object else ())
+        )
+        array = None if is_text else array.astype(np.float64)
+    except (TypeError, ValueError):
+        array = None
+    errors.check(array is not None, name, "be numbers, one score per seed", scores)
+    errors.check(array.ndim == 1, name, "be 1-D, one score per seed", array.shape)
+    return array
+
+
 def _values(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
-    *,
-    quantity: str,
-    bounds: tuple[float, float],
+    pairs: _Pairs, *, quantity: str, bounds: tuple[float, float]
 ) -> Float[np.ndarray, "n"]:
     """Return one number in [0, 1] per pair, with the mean 1/2 if the methods do not differ."""
     errors.check_known("quantity", quantity, QUANTITIES)
-    first, second = _scaled("a", a, bounds), _scaled("b", b, bounds)
-    count = min(len(first), len(second))
-    differences = first[:count] - second[:count]
-    if quantity == "wins":
-        differences = np.sign(differences)
-    return (1 + differences) / 2
+    low, high = _checked_bounds(bounds)
+    is_wins = quantity == "wins"
+    for name, scores in (("a", pairs.a), ("b", pairs.b)):
+        _check_scores(
+            name,
+            scores,
+            (-math.inf, math.inf) if is_wins else (low, high),
+            seeds=pairs.seeds,
+        )
+    differences = pairs.a - pairs.b
+    if is_wins:
+        size = np.maximum(np.maximum(abs(pairs.a), abs(pairs.b)), high - low)
+        is_tie = abs(differences) < _ROUNDING * size
+        return (1 + np.where(is_tie, 0.0, np.sign(differences))) / 2
+    return (1 + ((pairs.a - low) - (pairs.b - low)) / (high - low)) / 2
 
 
 def _scaled(
     name: str, scores: npt.ArrayLike, bounds: tuple[float, float]
 ) -> Float[np.ndarray, "n"]:
     """Return scores with `bounds` mapped to 0 and 1; ValueError for scores outside of `bounds`."""
+    low, high = _checked_bounds(bounds)
+    array = _numbers(name, scores)
+    _check_scores(name, array, (low, high), seeds=range(len(array)))
+    return (array - low) / (high - low)
+
+
+def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the bounds; ValueError unless they are two finite numbers, the smaller one first."""
     low, high = map(float, bounds)
     errors.check(
         math.isfinite(low) and math.isfinite(high) and low < high,
@@ -457,22 +641,36 @@ def _scaled(
         "be two numbers, the smaller one first",
         bounds,
     )
-    array = np.asarray(scores, np.float64)
-    errors.check(array.ndim == 1, name, "be 1-D, one score per seed", array.shape)
-    is_valid = (array >= low) & (array <= high)  # False for NaN.
-    if not is_valid.all():
-        first = int(np.argmin(is_valid))
-        raise ValueError(
-            f"{name}[{first}] must be from {low:g} to {high:g}, got {array[first]:g}; leave out "
-            "seeds without a score, divide scores in % by 100, or set other bounds before the "
-            "first look"
+    return low, high
+
+
+def _check_scores(
+    name: str, scores: Float[np.ndarray, "n"], bounds: tuple[float, float], *, seeds
+) -> None:
+    """Raise ValueError for a score that is not finite or outside of `bounds`.
+
+    seeds: names of the scores in the message, by position.
+    """
+    low, high = bounds
+    is_valid = np.isfinite(scores) & (scores >= low) & (scores <= high)
+    if is_valid.all():
+        return
+    first = int(np.argmin(is_valid))
+    where, score = f"{name}[{seeds[first]!r}]", scores[first]
+    must = "be finite" if math.isinf(low) else f"be from {low:g} to {high:g}"
+    if math.isfinite(score):
+        remedy = "divide scores in % by 100, or set other bounds before the first look"
+    else:
+        remedy = (
+            "leave out a seed without a score in both methods, so that the other scores keep "
+            "their partners"
         )
-    return (array - low) / (high - low)
+    raise ValueError(f"{where} must {must}, got {score:g}; {remedy}")
 
 
-def _margin(points: float | None) -> float:
-    """Return percentage points as a share of the range of scores; 0 for None."""
-    if points is None:
-        return 0.0
-    errors.check(0 < points < 100, "points", "be between 0 and 100", points)
-    return points / 100
+def _waiting(name: str, seeds: tuple[Hashable, ...], looks: int) -> str:
+    """Return words about the scores of a method that have no partner; "" if there are none."""
+    if not seeds:
+        return ""
+    shown = ", ".join(map(str, seeds[:5])) + (", ..." if len(seeds) > 5 else "")
+    return f"; {len(seeds)} of {looks + len(seeds)} scores of {name} wait for a partner: {shown}"

@@ -54,7 +54,7 @@ def compare_batch(
     n must be at least 1. alpha, points, bounds: see `sequential.compare`. alpha is the level of each
     comparison.
     Raise ValueError for scores that are NaN or outside of `bounds`, for other shapes, for alpha
-    outside of (0, 1) and for points outside of (0, 100).
+    outside of (0, 1) and for points that `sequential.compare` refuses.
     """
     errors.check_share("alpha", alpha)
     first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
@@ -69,9 +69,7 @@ def compare_batch(
     for name, scores in (("a", first), ("b", second)):
         is_valid = (scores >= low) & (scores <= high)  # False for NaN.
         errors.check(bool(is_valid.all()), name, f"be from {low:g} to {high:g}", scores)
-    if points is not None:
-        errors.check(0 < points < 100, "points", "be between 0 and 100", points)
-    margin = (points or 0) / 100
+    margin = sequential.margin_of_range(points, quantity="mean", bounds=bounds)
     unit = high - low
     values = (1 + (first - second) / unit) / 2
     logs = sequential.log_evalues(values, 0.5)
@@ -96,7 +94,7 @@ def compare_batch(
         difference=unit * (2 * means[:, -1] - 1),
         lower=unit * (2 * _lower_end(values, alpha) - 1),
         upper=unit * (1 - 2 * _lower_end(1 - values, alpha)),
-        evalue=np.exp(logs[:, -1]),
+        evalue=np.exp(np.minimum(logs[:, -1], sequential.MOST_LOG_EVALUE)),
         missing=np.maximum(missing, 0),
     )
 

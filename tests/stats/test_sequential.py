@@ -6,6 +6,7 @@ import math
 import pathlib
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from jbias import stats
@@ -149,6 +150,107 @@ def test_narrower_bounds_need_fewer_pairs():
     assert narrow.difference.lower[-1] > wide.difference.lower[-1]
 
 
+@pytest.mark.parametrize(
+    ("points", "bounds"), [(5, (0.4, 0.6)), (20, (0, 100)), (0.5, (0, 0.04))]
+)
+def test_points_are_of_the_score_whatever_the_bounds(points, bounds):
+    """5 points are 0.05 of scores up to 1, and 5 of scores in %."""
+    low, high = bounds
+    margin = points if high > 1 else points / 100
+    rng = np.random.default_rng(5)
+    a, b = low + (high - low) * rng.beta(30, 30, (2, 200))
+    result = stats.compare(a, b, points=points, bounds=bounds)
+    is_within = (result.difference.lower > -margin) & (result.difference.upper < margin)
+    assert result.decision == "equivalent"
+    assert result.stopped_at == np.argmax(is_within) + 1 > 1
+    batch = sequential.forecast(a[:5], b[:5], points=points, bounds=bounds, draws=50)
+    share = sequential.forecast(
+        (a[:5] - low) / (high - low),
+        (b[:5] - low) / (high - low),
+        points=100 * margin / (high - low),
+        draws=50,
+    )
+    np.testing.assert_array_equal(batch.chance, share.chance)
+    for wrong in (0, 100 * (high - low) / (100 if high > 1 else 1)):
+        with pytest.raises(ValueError, match="points"):
+            stats.compare(a, b, points=wrong, bounds=bounds)
+
+
+def test_points_of_wins_are_of_the_share_of_wins():
+    a, b = np.tile([0.3, 0.5], 100), np.tile([0.4, 0.4], 100)
+    result = stats.compare(a, b, quantity="wins", points=40)
+    assert result.decision == "equivalent"
+    assert result.difference.upper[result.stopped_at - 1] < 0.4
+    percent = stats.compare(100 * a, 100 * b, quantity="wins", points=40)
+    np.testing.assert_array_equal(percent.evalues, result.evalues)
+
+
+def test_differences_by_rounding_are_ties():
+    a, b = np.full(20, 0.1 + 0.2), np.full(20, 0.3)
+    assert (a != b).all()
+    for unit in (1, 100):
+        wins = stats.compare(unit * a, unit * b, quantity="wins")
+        assert (wins.evalues <= 1).all() and wins.difference.estimate[-1] == 0
+    assert stats.compare(a + 1e-6, b, quantity="wins").decision == "a"
+
+
+def test_scores_by_seed_are_paired_by_seed():
+    """Any order of the entries gives the arrays in ascending order of the common seeds."""
+    a, b = scores(12)
+    seeds = np.arange(3, 15)
+    order = np.random.default_rng(6).permutation(12)
+    by_seed_a = pd.Series(a, seeds).iloc[order]
+    by_seed_b = pd.Series(b, seeds).drop([5, 14])
+    is_common = ~np.isin(seeds, [5, 14])
+    expected = stats.compare(a[is_common], b[is_common])
+    for first, second in (
+        (by_seed_a, by_seed_b),
+        (dict(by_seed_a), dict(by_seed_b)),
+        (dict(by_seed_a), by_seed_b),
+    ):
+        result = stats.compare(first, second)
+        np.testing.assert_array_equal(result.evalues, expected.evalues)
+        assert (result.unpaired_a, result.unpaired_b) == ((5, 14), ())
+        assert repr(result).endswith("; 2 of 12 scores of a wait for a partner: 5, 14")
+        pairs = stats.forecast(first, second, draws=20).chance
+        same = stats.forecast(a[is_common], b[is_common], draws=20).chance
+        np.testing.assert_array_equal(pairs, same)
+    control = stats.compare_with_control({"m": by_seed_a}, by_seed_b)
+    assert control.comparisons["m"].looks == 10
+    named = pd.Series([0.9, 0.8, 0.7], ["z", "y", "x"])
+    result = stats.compare(named, named[::-1])
+    assert (result.looks, result.difference.estimate[-1]) == (3, 0)
+
+
+def test_arrays_are_paired_by_position_and_the_result_names_the_rest():
+    a, b = scores(10)
+    result = stats.compare(a, b[:8])
+    assert (result.looks, result.unpaired_a) == (8, (8, 9))
+    assert repr(result).endswith("; 2 of 10 scores of a wait for a partner: 8, 9")
+    series = pd.Series(b[:8], index=range(100, 108))
+    mixed = stats.compare(a, series)  # Only one has seeds, so both count by position.
+    np.testing.assert_array_equal(mixed.evalues, result.evalues)
+    assert "partner" not in repr(stats.compare(a, b))
+    first = repr(stats.compare(a[:0], b))
+    assert first.endswith("10 of 10 scores of b wait for a partner: 0, 1, 2, 3, 4, ...")
+
+
+def test_evalues_of_thousands_of_pairs_are_finite():
+    result = stats.compare(np.ones(3000), np.zeros(3000), quantity="wins")
+    assert np.isfinite(result.evalues).all()
+    assert result.evalues[-1] == np.exp(sequential.MOST_LOG_EVALUE)
+
+
+def test_least_pairs_with_points_shows_equivalence_of_equal_scores():
+    for points, bounds in ((40, (0, 1)), (30, (0, 100)), (10, (0.4, 0.6))):
+        n = sequential.least_pairs(points=points, bounds=bounds)
+        a = np.full(n, bounds[0])
+        result = stats.compare(a, a, points=points, bounds=bounds)
+        assert (result.decision, result.stopped_at) == ("equivalent", n)
+    assert sequential.least_pairs(points=10) > 40
+    assert sequential.least_pairs(0.01, 10) > sequential.least_pairs(0.05, 10)
+
+
 def test_least_pairs_is_the_first_look_that_can_decide():
     for alpha in (0.1, 0.05, 0.01):
         n = sequential.least_pairs(alpha)
@@ -227,7 +329,14 @@ def test_forecasts_meet_their_target_on_average():
     [
         ([0.2, math.nan], [0.1, 0.1], r"a\[1\] must be from 0 to 1, got nan"),
         ([0.2], [45.0], r"b\[0\] must be from 0 to 1, got 45; .*divide scores in %"),
+        ([0.2], [0.1, math.nan][1:], r"b\[0\] .* leave out a seed .* in both methods"),
         ([[0.2]], [0.1], "a: must be 1-D"),
+        (["0.2"], [0.1], "a: must be numbers"),
+        ([0.2], [None, "x"], "b: must be numbers"),
+        ({0: 0.2}, [0.1], "a: must be an array, .* or pass scores by seed for both"),
+        ({0: 0.2}, {1: 0.1}, "no seed in common"),
+        ({3: 0.2}, {3: 2.0}, r"b\[3\] must be from 0 to 1, got 2"),
+        (pd.Series([1, 0], [4, 4]), pd.Series([1]), "a: seed 4 occurs twice"),
     ],
 )
 def test_wrong_scores_are_refused(a, b, message):

@@ -27,7 +27,7 @@ def scores(n, low=0.0, high=1.0):
         (10, 0.001, None, (0, 1)),
         (40, 0.05, None, (0, 100)),
         (40, 0.02, 20, (0, 100)),
-        (40, 0.05, 60, (-3, 5)),
+        (40, 0.05, 4.8, (-3, 5)),
     ],
 )
 def test_each_comparison_is_that_of_compare(n, alpha, points, bounds):
