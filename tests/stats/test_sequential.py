@@ -212,9 +212,9 @@ def test_scores_by_seed_are_paired_by_seed():
         np.testing.assert_array_equal(result.evalues, expected.evalues)
         assert (result.unpaired_a, result.unpaired_b) == ((5, 14), ())
         assert repr(result).endswith("; 2 of 12 scores of a wait for a partner: 5, 14")
-        pairs = stats.forecast(first, second, draws=20).chance
-        same = stats.forecast(a[is_common], b[is_common], draws=20).chance
-        np.testing.assert_array_equal(pairs, same)
+        chance = stats.forecast(first, second, draws=20).chance
+        by_position = stats.forecast(a[is_common], b[is_common], draws=20).chance
+        np.testing.assert_array_equal(chance, by_position)
     control = stats.compare_with_control({"m": by_seed_a}, by_seed_b)
     assert control.comparisons["m"].looks == 10
     named = pd.Series([0.9, 0.8, 0.7], ["z", "y", "x"])
