@@ -12,7 +12,7 @@ import pytest
 from jbias import stats
 from jbias.report import document, tables
 from jbias.report import options as options_lib
-from jbias.report.pages.benchmark import inputs
+from jbias.report.pages.benchmark import inputs, recorded_commands
 from jbias.report.pages.benchmark import until_decided_section as section
 from jbias.stats import sequential
 from tests import cases
@@ -181,17 +181,17 @@ def test_the_command_names_config_runs_and_settings(folder):
     ],
 )
 def test_numbers_of_seeds_are_not_part_of_the_config(recorded, flags):
-    assert section.config_flags(recorded) == flags
+    assert recorded_commands.config_flags(recorded) == flags
 
 
 def test_several_workdirs_of_a_reference_are_a_glob_that_matches_them_alone(tmp_path):
     for name in ("erm-1", "erm-2", "sagnet"):
         (tmp_path / name).mkdir()
     paths = [str(tmp_path / name) for name in ("erm-1", "erm-2", "sagnet")]
-    assert section._pattern(paths[:1]) == paths[0]
-    assert section._pattern(paths[:2]) == str(tmp_path / "erm-*")
-    assert section._pattern([paths[0], paths[2]]) is None
-    assert section._pattern([paths[0], "elsewhere/erm-2"]) is None
+    assert recorded_commands.path_pattern(paths[:1]) == paths[0]
+    assert recorded_commands.path_pattern(paths[:2]) == str(tmp_path / "erm-*")
+    assert recorded_commands.path_pattern([paths[0], paths[2]]) is None
+    assert recorded_commands.path_pattern([paths[0], "elsewhere/erm-2"]) is None
 
 
 def test_the_section_has_sentences_table_figure_and_commands(folder):

@@ -23,6 +23,7 @@ from jbias.report.pages.benchmark import (
     power_section,
     prose,
     rank_test_section,
+    recorded_section,
     run_provenance_section,
     score_section,
     seed_sections,
@@ -104,7 +105,12 @@ def _compute(study: benchmark_scores.BenchmarkScores) -> BenchmarkResults:
             lambda: selection_section.variability(study) if study.is_runs else None
         )
         few_seeds_blocks = pool.submit(lambda: [*few_seeds.blocks(study)])
-        until_decided = pool.submit(lambda: [*until_decided_section.blocks(study)])
+        until_decided = pool.submit(
+            lambda: [
+                *recorded_section.blocks(study),
+                *until_decided_section.blocks(study),
+            ]
+        )
         grid_blocks = pool.submit(lambda: [*grids.blocks(study)])
         warnings = pool.submit(lambda: study.warnings)
         warnings.result()  # Now cached by the study.

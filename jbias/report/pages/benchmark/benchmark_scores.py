@@ -16,7 +16,7 @@ import pandas as pd
 from jbias.measures import decisions
 from jbias.report import options as options_lib
 from jbias.report import tables, workdirs
-from jbias.report.pages.benchmark import score_notes
+from jbias.report.pages.benchmark import recorded_comparisons, score_notes
 
 # Statistics over the seeds of a cell: column name, name of the pandas method.
 SPREAD = {
@@ -235,6 +235,11 @@ class BenchmarkScores:
         """Notes on data sets, algorithms and runs with scores computed from other scores."""
         notes = score_notes.of_derived(self.values, self.algorithms, self.datasets)
         return tuple(notes)
+
+    @functools.cached_property
+    def recorded(self) -> tuple[recorded_comparisons.Recorded, ...]:
+        """Comparisons that chose the number of seeds of runs; empty for a file of scores."""
+        return recorded_comparisons.read(self.runs)
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:

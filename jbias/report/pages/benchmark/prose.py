@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 import jbias
 from jbias.report import tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import benchmark_scores, score_notes
+from jbias.report.pages.benchmark import (
+    benchmark_scores,
+    recorded_comparisons,
+    score_notes,
+)
 from jbias.runtime import messages
 from jbias.stats import bootstrap_intervals
 
@@ -60,7 +64,7 @@ def answer(
     The headline starts with "By the oracle" if evaluations were selected by the oracle. For tests
     of ranks, the headline is "Nothing was tested." without tests, and has "No claim" first if all
     tested cells are at chance; with a reference, the sentences end with the comparison with the
-    reference. seed_answer: the result of `seed_sections.answer`; None for the tests of ranks.
+    reference. Comparisons that chose the number of seeds for the metric are first. seed_answer: the result of `seed_sections.answer`; None for the tests of ranks.
     """
     headline, basis = seed_answer or _answer(analysis)
     if not seed_answer and _are_all_at_chance(analysis):
@@ -69,12 +73,35 @@ def answer(
             f"No claim about {metric}: decisions of all algorithms are at chance on all data "
             f"sets. (Tests of ranks: {_after_colon(headline)})"
         )
+    headline = _with_recorded_verdicts(analysis.study, headline)
     reference = analysis.study.options.reference
     if analysis.study.options.selection == "oracle":
         headline = f"By the oracle, a bound and not a result: {_after_colon(headline)}"
     if reference and not seed_answer:
         basis = f"{basis} {_against(analysis, reference)}"
     return headline, basis
+
+
+def _with_recorded_verdicts(
+    study: benchmark_scores.BenchmarkScores, headline: str
+) -> str:
+    """Return the headline after the verdicts of comparisons that chose the number of seeds.
+
+    Only comparisons with the metric of the page on its data sets count.
+    """
+    recorded = [
+        item
+        for item in study.recorded
+        if item.settings.metric == study.options.metric
+        and item.settings.dataset in study.datasets
+    ]
+    if not recorded:
+        return headline
+    verdicts = recorded_comparisons.headline(recorded, study.guessed)
+    return (
+        f"{verdicts} As the number of seeds was chosen while looking, other tests over these "
+        f"seeds are not valid there: {headline}"
+    )
 
 
 def points(analysis: analysis_lib.Analysis) -> list[str]:
@@ -480,13 +507,14 @@ def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
 def warnings(analysis: analysis_lib.Analysis) -> list[str]:
     """Return sentences on scores, runs and tests that may make the headline wrong.
 
-    In this order: scores that may be mistakes, blocks of data sets that change the conclusion,
+    In this order: numbers of seeds that were chosen while looking, scores that may be mistakes, blocks of data sets that change the conclusion,
     copies and scores at chance, algorithms and data sets left out of the tests, tests that cannot
     reject, a --points that is too large, and lost seeds. Data sets that --strict leaves out are in
     `notes` instead.
     """
     study = analysis.study
-    sentences = [f"{text}." for text in study.warnings]
+    sentences = recorded_comparisons.caveats(study.recorded)
+    sentences += [f"{text}." for text in study.warnings]
     sentences += _changed_conclusions(analysis, ["deviations"])
     sentences += _doubts(analysis)
     sentences += [
@@ -721,6 +749,8 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
     ]
     software = f"Computed with jbias {jbias.__version__} ({', '.join(versions)})"
     compared = _compared_algorithms(analysis.study)
+    looks = recorded_comparisons.methods(analysis.study.recorded)
+    compared = f"{compared} {looks}" if looks else compared
     if analysis.tests is None:
         text = f"{compared} {tests or 'No hypothesis was tested.'} {software}."
         return Methods(text, "", _cited_keys(text) or ["kalischek2023"])

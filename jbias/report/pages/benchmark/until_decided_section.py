@@ -4,10 +4,8 @@ A comparison is two algorithms with one metric on one data set. See `jbias.stats
 """
 
 import dataclasses
-import glob
 import itertools
 import math
-import os
 import pathlib
 import re
 import shlex
@@ -21,7 +19,11 @@ from matplotlib import lines, patches
 
 from jbias.report import document, plots, tables, workdirs
 from jbias.report.pages.benchmark import analysis as analysis_lib
-from jbias.report.pages.benchmark import benchmark_scores, few_seeds
+from jbias.report.pages.benchmark import (
+    benchmark_scores,
+    few_seeds,
+    recorded_commands,
+)
 from jbias.stats import sequential, sequential_batch
 
 _MAX_PANELS = 12  # Comparisons in the figure.
@@ -50,8 +52,7 @@ class Comparison:
 
     a, b: scores of `first` and `second`, in ascending order of the seeds. left_out: number of
     shared seeds without a score of both, such as diverged seeds. level: alpha divided by the number
-    of comparisons of this metric and data set. points: margin of equivalence in % of the range of
-    `bounds`; None: not tested.
+    of comparisons of this metric and data set. points, bounds, quantity: see `sequential.compare`.
     """
 
     metric: str
@@ -65,6 +66,7 @@ class Comparison:
     points: float | None
     bounds: tuple[float, float]
     unit: benchmark_scores.Unit
+    quantity: str = "mean"
 
     @property
     def subject(self) -> str:
@@ -83,6 +85,8 @@ def blocks(study: benchmark_scores.BenchmarkScores) -> document.Blocks:
     except _CannotCompare as error:
         yield document.Text(f"Not known: {error}.")
         return
+    if not comparisons:  # All are recorded, and shown by `recorded_section`.
+        return
     results = frame(study, comparisons)
     yield from map(document.Text, _sentences(study, comparisons, results))
     yield _table(study, comparisons, results)
@@ -99,7 +103,7 @@ def find_comparisons(
 
     Each algorithm is compared with the reference, or each pair of algorithms without a reference.
     Comparisons without a shared seed are left out, but count for the level. Data sets that may not
-    be compared are left out. Raises _CannotCompare with the reason if nothing can be compared.
+    be compared are left out, and so are comparisons in `study.recorded`. Raises _CannotCompare with the reason if nothing can be compared.
     """
     if study.is_of_means:
         raise _CannotCompare(benchmark_scores.MEANS_ALONE)
@@ -141,7 +145,13 @@ def find_comparisons(
             f"no two algorithms have scores of two {study.repeats} in common; a decision needs "
             f"at least {least} {study.repeats} of both"
         )
-    yield from comparisons
+    for comparison in comparisons:
+        names = {comparison.first, comparison.second}
+        if not any(
+            item.concerns(comparison.metric, comparison.dataset, names)
+            for item in study.recorded
+        ):
+            yield comparison
 
 
 def bounds_of(
@@ -384,8 +394,10 @@ def command(
         for run in (*runs, *reference_runs)
     ):
         return None
-    config = config_flags(runs[0].provenance.get("command") if runs else None)
-    reference = _pattern([run.workdir for run in reference_runs])
+    config = recorded_commands.config_flags(
+        runs[0].provenance.get("command") if runs else None
+    )
+    reference = recorded_commands.path_pattern([run.workdir for run in reference_runs])
     selection = _selection(study)
     if not config or reference is None or selection is None:
         return None
@@ -405,34 +417,6 @@ def command(
     if num_seeds > _DEFAULT_MAX_SEEDS:
         flags.append(f"--max-seeds={math.ceil(num_seeds / 10) * 10}")
     return " ".join(["jbias train", *map(shlex.quote, flags)])
-
-
-def config_flags(command: object) -> list[str]:
-    """Return the flags that name and change the config in the recorded command of a run.
-
-    Numbers of seeds are left out, because `--until-decided` chooses the seeds. [] for a command
-    that is not recorded. command: text such as "--config=configs/erm.py:seeds=3 --config.epochs=9".
-    """
-    if not isinstance(command, str) or not command.startswith("--config="):
-        return []
-    words = re.split(r" (?=--config[.=])", command)
-    words = [word for word in words if not re.match(r"--config\.seeds\b", word)]
-    first = re.sub(r"(?<=[:,])seeds=[^,]*(,|$)", "", words[0]).rstrip(":,")
-    return [first, *words[1:]]
-
-
-def _pattern(paths: Sequence[str]) -> str | None:
-    """Return the path, or a glob that matches exactly the paths; None if there is no such glob."""
-    if len(paths) == 1:
-        return paths[0]
-    parents = {pathlib.Path(path).parent for path in paths}
-    if len(parents) != 1:
-        return None
-    (parent,) = parents
-    names = {pathlib.Path(path).name for path in paths}
-    prefix = os.path.commonprefix([*names])
-    matching = {path.name for path in parent.glob(f"{glob.escape(prefix)}*")}
-    return str(parent / f"{prefix}*") if matching == names else None
 
 
 def _selection(study: benchmark_scores.BenchmarkScores) -> str | None:
@@ -665,20 +649,21 @@ def _figure(
             f" The {_MAX_PANELS} comparisons closest to a decision, on either side; the table has "
             "all."
         )
+    has_margins = any(comparisons[i].points is not None for i in places)
+    margins = ", or lies between the margins" if has_margins else ""
     caption = (
         f"Difference of the two algorithms after each pair of {study.repeats}, in "
         f"{study.unit.of_differences}: the estimate, and the interval that is valid at every look. "
-        "A comparison is decided when the interval no longer contains 0, or lies between the "
-        f"margins.{hidden}"
+        f"A comparison is decided when the interval no longer contains 0{margins}.{hidden}"
     )
 
-    def draw() -> plots.Figure:
-        return _draw([comparisons[i] for i in places], study)
+    def draw_closest() -> plots.Figure:
+        return draw([comparisons[i] for i in places], study)
 
-    return document.Figure("until_decided", caption, draw)
+    return document.Figure("until_decided", caption, draw_closest)
 
 
-def _draw(
+def draw(
     comparisons: Sequence[Comparison], study: benchmark_scores.BenchmarkScores
 ) -> plots.Figure:
     """Return the figure of the confidence sequences of some comparisons."""
@@ -697,6 +682,7 @@ def _draw(
             comparison.b,
             alpha=comparison.level,
             points=comparison.points,
+            quantity=comparison.quantity,
             bounds=comparison.bounds,
         )
         for comparison in comparisons
@@ -713,7 +699,8 @@ def _draw(
         axes.plot(looks, scale * sequence.estimate, color=colour, lw=1.5)
         axes.axhline(0, color=plots.INK, linewidth=0.8)
         if comparison.points is not None:
-            size = comparison.points / 100 * scale * np.ptp(comparison.bounds)
+            is_share = comparison.quantity == "wins" or comparison.bounds[1] <= 1
+            size = comparison.points * scale / (100 if is_share else 1)
             for margin in (-size, size):
                 axes.axhline(margin, **margin_look)
         if result.decision:
@@ -732,7 +719,8 @@ def _draw(
             )
         ]
         plots.hover_points(axes, looks, scale * sequence.estimate, words)
-    labels = {"x": f"pairs of {study.repeats}", "y": "difference"}
+    unit = " in % points" if study.unit.name else ""
+    labels = {"x": f"pairs of {study.repeats}", "y": f"difference{unit}"}
     plots.label_edges(cells, len(comparisons), **labels)
     plots.legend_above(fig, legend)
     return plots.laid_out(fig)
