@@ -16,7 +16,8 @@ more studies have a false claim. The attacks are listed in `INSIDE` and `OUTSIDE
 
 Writes OUT/breaking_the_guarantee.csv with a row for each attack. Columns: attack, guarantee
 ("inside" or "outside"), studies, false_claims (studies with a false claim), share (false_claims /
-studies), standard_error (of the share). Takes about a minute on one core.
+studies), standard_error (of the share).
+Takes about a minute on one core.
 """
 
 import argparse

@@ -5,7 +5,8 @@ r"""Write docs/how-many-seeds.md and its figures.
 Reads the text of the page in studies/how_many_seeds.md, which has a field for every number, and the
 tables in studies/results that `studies.sequential_nulls`, `studies.breaking_the_guarantee`,
 `studies.sequential_power` and `studies.sequential_replay` write. Writes OUT/how-many-seeds.md,
-OUT/how-many-seeds.svg and OUT/how-many-seeds-replay.svg. Takes about ten seconds.
+OUT/how-many-seeds.svg and OUT/how-many-seeds-replay.svg.
+Takes about ten seconds.
 """
 
 import math

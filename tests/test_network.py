@@ -53,7 +53,7 @@ def test_a_run_requests_no_address(requested_addresses, tmp_path):
     ("pattern", "why"),
     [
         (
-            r"\burl(open|retrieve)\b|\brequests\.|\bhttp\.client|\burllib(?!\.parse)",
+            r"\burl(open|retrieve)\b|\brequests\.(?!jsonl)|\bhttp\.client|\burllib(?!\.parse)",
             "fetches",
         ),
         (r"shell=True|os\.system|os\.popen", "starts a shell"),

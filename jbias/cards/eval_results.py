@@ -1,4 +1,4 @@
-"""The results of a card in the form that the Hugging Face Hub reads: .eval_results/*.yaml.
+"""The results of a card as .eval_results/*.yaml, the form that the Hugging Face Hub reads.
 
 Form: https://huggingface.co/docs/hub/eval-results, and eval_results.yaml of huggingface/hub-docs;
 huggingface_hub reads it by `parse_eval_result_entries`. The Hub shows results on benchmarks alone: data
