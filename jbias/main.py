@@ -34,8 +34,7 @@ start.
 --until-decided=REFERENCE trains seeds of --config until it is decided whether the method is better
 or worse than the reference, or equivalent to it, and then stops (docs/runs.md):
 
-    jbias train --config=jbias:sagnet:demo --until-decided=jbias:erm:demo --metric=shape_bias \
-        --dataset=cue_conflict --points=10
+    jbias train --config=jbias:sagnet:demo --until-decided=jbias:erm:demo --metric=shape_bias
     jbias train --config=jbias:sagnet --until-decided='runs/erm*' --dataset=edge --max-seeds=50
 
 REFERENCE is a config, or the runs of one method (a workdir, a glob or a folder of workdirs), of
@@ -72,7 +71,7 @@ from typing import Any
 from absl import app, flags
 
 from jbias import config as jc
-from jbias import numerals, run_spec
+from jbias import run_spec
 from jbias.runtime import cli, console, files, heap, messages, signals, switches, xla
 
 _CONFIG = flags.DEFINE_string(
@@ -107,19 +106,22 @@ _UNTIL_DECIDED = flags.DEFINE_string(
     "the runs of one method.",
 )
 _METRIC = flags.DEFINE_string(
-    "metric", None, "With --until-decided: metric to compare. Default: accuracy."
+    "metric",
+    None,
+    "With --until-decided: metric to compare. Default: shape_bias on cue conflicts, else accuracy.",
 )
 _DATASET = flags.DEFINE_string(
     "dataset",
     None,
-    "With --until-decided: test set to compare on, a name in config.tests. Required if there "
-    "are several.",
+    "With --until-decided: test set to compare on, a name in config.tests. Default: the only one "
+    "that has the metric.",
 )
 _POINTS = flags.DEFINE_float(
     "points",
     None,
     "With --until-decided: the methods are equivalent if their difference is below so many "
-    "percentage points. Default: equivalence is not tested.",
+    "percentage points of the score, or of the share of wins with --quantity=wins. Default: "
+    "equivalence is not tested.",
 )
 _ALPHA = flags.DEFINE_float(
     "alpha",
@@ -219,6 +221,16 @@ def main(
             if flag.value is not None:
                 line = f"--{flag.name}: needs --until-decided=REFERENCE, too; add it"
                 return _fail(None, line, 2)
+    elif _CHECK.value:
+        line = (
+            "--check: describes one run, not --until-decided; leave one of the two out"
+        )
+        return _fail(None, line, 2)
+    else:
+        try:
+            _check_comparison(spec)
+        except (ValueError, OSError) as error:
+            return _fail(None, files.describe_error(error), 2)
     if _PROFILE.value:
         spec = spec.with_run(profile=True)
     xla.set_flags(deterministic=spec.run.deterministic)
@@ -285,6 +297,20 @@ def _check(spec: run_spec.RunSpec) -> int:
     return 0
 
 
+def _check_comparison(spec: run_spec.RunSpec) -> None:
+    """Raise ValueError for wrong flags of --until-decided, before slow imports."""
+    from jbias.deciding import references, settings
+
+    reference = references.read(_UNTIL_DECIDED.value)
+    settings.choose(
+        {"--config": spec.config, "the reference": reference.config},
+        metric=_METRIC.value or "",
+        dataset=_DATASET.value or "",
+        selection=_SELECTION.value or "best_validation",
+        bounds=settings.parse_bounds(_BOUNDS.value or "0,1"),
+    )
+
+
 def _train_until_decided(
     spec: run_spec.RunSpec,
     config_words: Sequence[str],
@@ -295,6 +321,7 @@ def _train_until_decided(
     config_words: the arguments that name the config and change its entries.
     """
     from jbias import until_decided
+    from jbias.deciding import settings
     from jbias.runtime import processes
 
     try:
@@ -307,13 +334,13 @@ def _train_until_decided(
             spec=spec,
             words=tuple(config_words),
             reference=_UNTIL_DECIDED.value,
-            metric=_METRIC.value or "accuracy",
+            metric=_METRIC.value or "",
             dataset=_DATASET.value or "",
             selection=_SELECTION.value or "best_validation",
             alpha=0.05 if _ALPHA.value is None else _ALPHA.value,
             points=_POINTS.value,
             quantity=_QUANTITY.value or "mean",
-            bounds=_parse_bounds(_BOUNDS.value or "0,1"),
+            bounds=settings.parse_bounds(_BOUNDS.value or "0,1"),
             max_seeds=(
                 until_decided.DEFAULT_MAX_SEEDS
                 if _MAX_SEEDS.value is None
@@ -333,17 +360,6 @@ def _train_until_decided(
         team=processes.ALONE,
         log_dir=log_dir,
     )
-
-
-def _parse_bounds(text: str) -> tuple[float, float]:
-    """Return the two numbers of a text LOW,HIGH; ValueError for another text."""
-    low, _, high = text.partition(",")
-    try:
-        return numerals.real(low), numerals.real(high)
-    except ValueError:
-        raise ValueError(
-            f"--bounds: must be two numbers LOW,HIGH such as 0,1, got {text!r}"
-        ) from None
 
 
 def _train(

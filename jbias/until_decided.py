@@ -7,6 +7,7 @@ after the other, each as an ordinary run in a workdir of its own.
 import dataclasses
 import os
 import pathlib
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +16,9 @@ from etils import epath
 
 from jbias import build, errors, extensions, run_spec, train
 from jbias import config as jc
+from jbias.deciding import chance, descriptions, references, seed_scores, state_file
 from jbias.deciding import comparison as comparison_lib
-from jbias.deciding import descriptions, references, seed_scores, state_file
+from jbias.deciding import settings as settings_lib
 from jbias.runs import workdirs
 from jbias.runtime import console, files, messages, signals, workdir_lock, xla
 
@@ -32,8 +34,8 @@ class Request:
     """The arguments of `jbias train --until-decided`.
 
     spec: of the method. words: the arguments that name the config of the method. reference: a
-    config, FILE:ARGUMENTS, or a path or glob of runs. dataset: "": the only test set of the
-    config. workdir: "": named after both configs. Other fields: see `comparison.Settings` and
+    config, FILE:ARGUMENTS, or a path or glob of runs. metric, dataset: "": see `settings.choose`.
+    workdir: "": named after both configs. Other fields: see `comparison.Settings` and
     `comparison.Limits`.
     """
 
@@ -109,22 +111,16 @@ def open_comparison(request: Request) -> Opened:
             "and name its value by --config.KEY=VALUE"
         )
     reference = references.read(request.reference)
-    settings = comparison_lib.Settings(
+    settings = settings_lib.choose(
+        {"--config": config, "the reference": reference.config},
         metric=request.metric,
-        dataset=request.dataset or _only_test_set(config),
+        dataset=request.dataset,
         selection=request.selection,
         alpha=request.alpha,
         points=request.points,
         quantity=request.quantity,
         bounds=request.bounds,
     )
-    seed_scores.check_settings(settings)
-    for where, compared in (("--config", config), ("the reference", reference.config)):
-        if settings.dataset not in compared["tests"]:
-            raise ValueError(
-                f"--dataset: {where} has no test set {settings.dataset!r}; "
-                f"{errors.suggest(settings.dataset, compared['tests'])}"
-            )
     method, reference_name = seed_scores.names([config], reference.config)
     configs = {method: config, reference_name: reference.config}
     if reference.runs:
@@ -198,9 +194,14 @@ def _continue(
     """
     state, limits = opened.state, opened.limits
     last_line = ""
+    for line in (
+        *descriptions.describe_start(state.comparison, limits),
+        *descriptions.describe_differences(state.configs, state.comparison),
+    ):
+        say(line)
     while True:
         plan = state.comparison.with_scores(
-            _read_scores(opened, state.comparison, folder)
+            references.read_scores(state.comparison, folder, opened.reference.runs)
         )
         state = state._replace(comparison=plan)
         if plan.batches:
@@ -210,6 +211,10 @@ def _continue(
             if method_look.num_seeds and line != last_line:
                 say(line)
                 last_line = line
+        folders = references.folders(plan, folder, opened.reference.runs)
+        for line in chance.describe(plan.settings, folders):
+            if plan.batches:
+                say(line)
         action = comparison_lib.next_action(
             plan, limits, hours=seed_scores.device_hours(folder, plan)
         )
@@ -219,31 +224,15 @@ def _continue(
         state_file.write(folder, state)  # Before any batch starts.
         for batch in action.batches:
             _train(opened, batch, folder, stop_signal=stop_signal, say=say)
-        limits = _fit_memory(limits, action.batches, folder)
+        limits = references.fit_memory(limits, action.batches, folder)
     is_undecided = isinstance(action, comparison_lib.Undecided)
     if is_undecided:
         for method, end in action.ends.items():
             say(descriptions.describe_end(plan, method, end, limits))
-    runs = " ".join(map(str, (folder, *opened.reference.runs)))
-    say(f"to compare all numbers: jbias report --runs {runs}")
+    runs = shlex.join(map(str, (folder, *opened.reference.runs)))
+    metric = plan.settings.metric
+    say(f"to compare all numbers: jbias report --metric={metric} --runs {runs}")
     return UNDECIDED if is_undecided else 0
-
-
-def _read_scores(
-    opened: Opened, plan: comparison_lib.Comparison, folder: epath.Path
-) -> dict[str, dict[int, float | None]]:
-    """Return the scores of the ended batches and of the reference's runs, by name and seed."""
-    scores = seed_scores.read_batches(folder, plan)
-    for name in opened.configs:
-        references.check_same_data(
-            [folder / batch.folder for batch in plan.batches if batch.method == name]
-        )
-    if plan.are_trained:
-        trained = seed_scores.read(opened.reference.runs, plan.settings)
-        scores[plan.reference] |= {
-            seed: score for seed, score in trained.items() if seed in plan.first_seeds
-        }
-    return scores
 
 
 def _train(
@@ -291,35 +280,6 @@ def _batch_seeds(request: Request) -> int:
     if xla.platform() == "cpu":
         return min(len(os.sched_getaffinity(0)), _CPU_SEEDS)
     return _ACCELERATOR_SEEDS
-
-
-def _fit_memory(
-    limits: comparison_lib.Limits,
-    batches: Sequence[comparison_lib.Batch],
-    folder: epath.Path,
-) -> comparison_lib.Limits:
-    """Return limits with as many seeds per batch as the devices have computed together.
-
-    A run trains the seeds of a batch in waves if the memory of its devices is too small for all of
-    them. Then later batches have the seeds of one wave.
-    """
-    sizes = dict(limits.batch_seeds)
-    for batch in batches:
-        layout = workdirs.provenance(folder / batch.folder).get("layout") or {}
-        for waves in layout.get("waves", ()):  # Seeds per wave, by stage.
-            if batch.method in sizes and len(waves) > 1:
-                sizes[batch.method] = min(sizes[batch.method], max(waves))
-    return dataclasses.replace(limits, batch_seeds=sizes)
-
-
-def _only_test_set(config: Mapping[str, Any]) -> str:
-    """Return the name of the config's only test set; ValueError if there are several."""
-    tests = list(config["tests"])
-    if len(tests) != 1:
-        raise ValueError(
-            f"--dataset is missing: the test set to compare on, one of {', '.join(tests)}"
-        )
-    return tests[0]
 
 
 def _own_code(config: Mapping[str, Any]) -> dict[str, str]:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from jbias import config as jc
-from jbias import errors, numerals
+from jbias.deciding import chance, descriptions, references, seed_scores, state_file
 from jbias.deciding import comparison as comparison_lib
-from jbias.deciding import descriptions, references, seed_scores, state_file
+from jbias.deciding import settings as settings_lib
 from jbias.launch import local, reference_configs, slurm, trial_loop, trials
 from jbias.launch.search import Search
 from jbias.runtime import files
@@ -33,11 +33,11 @@ _CPU_SEEDS, _GPU_SEEDS = 4, 8
 class Options:
     """The options of --until-decided; see `comparison.Settings` and `comparison.Limits`.
 
-    dataset: "": the only test set of the configs. bounds: two numbers as text, "LOW,HIGH".
+    metric, dataset: "": see `settings.choose`. bounds: two numbers as text, "LOW,HIGH".
     """
 
     reference: str
-    metric: str = "accuracy"
+    metric: str = ""
     dataset: str = ""
     selection: str = "best_validation"
     alpha: float = 0.05
@@ -159,39 +159,16 @@ def _settings(
     options: Options, configs: Mapping[str, Mapping[str, Any]]
 ) -> comparison_lib.Settings:
     """Return the settings of a comparison of configs, by name; ValueError if they are invalid."""
-    low, _, high = options.bounds.partition(",")
-    try:
-        bounds = (numerals.real(low), numerals.real(high))
-    except ValueError:
-        raise ValueError(
-            f"--bounds: must be two numbers LOW,HIGH such as 0,1, got {options.bounds!r}"
-        ) from None
-    dataset = options.dataset
-    for name, config in configs.items():
-        sets = [*config["tests"]]
-        if not dataset:
-            if len(sets) != 1:
-                raise ValueError(
-                    "--dataset is missing: the test set to compare on, one of "
-                    f"{', '.join(sets)}"
-                )
-            dataset = sets[0]
-        if dataset not in sets:
-            raise ValueError(
-                f"--dataset: {name} has no test set {dataset!r}; "
-                f"{errors.suggest(dataset, sets)}"
-            )
-    settings = comparison_lib.Settings(
+    return settings_lib.choose(
+        configs,
         metric=options.metric,
-        dataset=dataset,
+        dataset=options.dataset,
         selection=options.selection,
         alpha=options.alpha,
         points=options.points,
         quantity=options.quantity,
-        bounds=bounds,
+        bounds=settings_lib.parse_bounds(options.bounds),
     )
-    seed_scores.check_settings(settings)
-    return settings
 
 
 def _check_different(
@@ -310,24 +287,10 @@ def batch_trial(
 def with_scores(opened: Opened, workdir: pathlib.Path) -> Opened:
     """Return the comparison with the scores of all finished runs; workdir: of the search.
 
-    ValueError for damaged records, and for runs of a method on different data.
+    ValueError for damaged records, and for runs on different data.
     """
     plan = opened.plan
-    scores = seed_scores.read_batches(workdir, plan)
-    runs = opened.reference.runs
-    for name in scores:
-        folders = [
-            workdir / batch.folder for batch in plan.batches if batch.method == name
-        ]
-        if name == plan.reference:
-            folders = [*runs, *folders]
-        references.check_same_data(folders)
-    if plan.are_trained:
-        scores[plan.reference] |= {
-            seed: score
-            for seed, score in seed_scores.read(runs, plan.settings).items()
-            if seed in plan.first_seeds
-        }
+    scores = references.read_scores(plan, workdir, opened.reference.runs)
     return opened._replace(
         state=opened.state._replace(comparison=plan.with_scores(scores))
     )
@@ -376,7 +339,12 @@ def run(
     phases_to_start: the phases of trials that are started. workdir: of the search. args: the
     parsed arguments. say: logs a line.
     """
-    for line in describe_methods(opened):
+    plan = opened.plan
+    for line in (
+        *descriptions.describe_start(plan, opened.limits)[1:],
+        *descriptions.describe_differences(opened.state.configs, plan),
+        *describe_methods(opened),
+    ):
         say(line)
     blocked, last_lines = set[str](), dict[str, str]()
     while True:
@@ -416,6 +384,8 @@ def run(
             for batch, trial in round_trials.items()
             if not seed_scores.is_finished(trial.workdir)
         }
+        limits = references.fit_memory(opened.limits, action.batches, workdir)
+        opened = opened._replace(limits=limits)
         if executor.stop:
             opened = with_scores(opened, workdir)
             break
@@ -431,6 +401,9 @@ def conclude(
     opened: with the latest scores. workdir: of the search.
     """
     plan, statuses = opened.plan, batch_statuses(opened, workdir)
+    folders = references.folders(plan, workdir, opened.reference.runs)
+    for line in chance.describe(plan.settings, folders):
+        say(line)
     failed = set()
     for batch, trial_status in zip(plan.batches, statuses, strict=True):
         if trial_status.state.phase in ("failed", "damaged"):
@@ -453,7 +426,9 @@ def conclude(
     if blocked or isinstance(action, comparison_lib.Train):
         return 1
     runs = shlex.join(map(str, (workdir, *opened.reference.runs)))
-    say(f"to compare all numbers: jbias report --runs {runs}")
+    say(
+        f"to compare all numbers: jbias report --metric={plan.settings.metric} --runs {runs}"
+    )
     return 0 if isinstance(action, comparison_lib.Decided) else UNDECIDED
 
 
@@ -547,8 +522,7 @@ def _interval(plan: comparison_lib.Comparison, method_look: comparison_lib.Look)
     result = method_look.result
     if not result.looks:
         return ""
-    low, high = plan.settings.bounds
-    unit = 100.0 if plan.settings.quantity == "wins" else 100 / (high - low)
+    unit = comparison_lib.points_of_unit(plan.settings)
     sequence = result.difference
     return (
         f"{unit * sequence.estimate[-1]:+.1f} "

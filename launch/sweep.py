@@ -18,7 +18,7 @@ trials again.
 or worse than the reference, or equivalent to it (docs/launch.md):
 
     jbias sweep run --config=jbias:sagnet:demo --config=jbias:padain:demo --workdir=runs/decide \
-        --until-decided=jbias:erm:demo --metric=shape_bias --dataset=cue_conflict --points=10
+        --until-decided=jbias:erm:demo --metric=shape_bias
 
 Each combination is a method. In each round, all methods that are not decided get further seeds, and
 the reference the seeds that it lacks. A trial is a run of these seeds of one method. REFERENCE is a
@@ -168,18 +168,22 @@ _VALUE_FLAGS = {
     ),
 }
 _COMPARISON_FLAGS = {
-    "--metric": (str, "NAME", "metric to compare (default: accuracy)"),
+    "--metric": (
+        str,
+        "NAME",
+        "metric to compare (default: shape_bias on cue conflicts, else accuracy)",
+    ),
     "--dataset": (
         str,
         "SET",
-        "test set to compare on, a name in config.tests; required if there are several",
+        "test set to compare on, a name in config.tests (default: the only one that has the metric)",
     ),
     "--points": (
         cli.positive,
         "P",
         (
-            "methods are equivalent if their difference is below so many percentage points (default: "
-            "equivalence is not tested)"
+            "methods are equivalent if their difference is below so many percentage points of the "
+            "score, or of the share of wins with --quantity=wins (default: equivalence is not tested)"
         ),
     ),
     "--alpha": (

@@ -180,7 +180,10 @@ def test_runs_as_a_reference_get_further_seeds_by_their_config(trained, at):
 
 
 REFUSALS = {
-    "metric": ({"metric": "error"}, "comparison.metric: 'accuracy' != 'error'"),
+    "selection": (
+        {"selection": "last_n:1"},
+        "comparison.selection: 'best_validation' != 'last_n:1'",
+    ),
     "points": ({"points": 5.0}, "comparison.points: None != 5.0"),
     "alpha": ({"alpha": 0.1}, "comparison.alpha: 0.05 != 0.1"),
     "config": (
@@ -219,6 +222,13 @@ WRONG = {
     "no config": ({"reference": "fals.py"}, "--until-decided: no file 'fals.py'"),
     "no run": ({"reference": "nowhere"}, "--until-decided: nowhere: no such folder"),
     "bounds": ({"bounds": (1.0, 0.0)}, "bounds: must be two numbers"),
+    "bounds of a share": ({"bounds": (40.0, 60.0)}, "because accuracy is a share"),
+    "no such metric": (
+        {"metric": "acuracy"},
+        "no test set has 'acuracy'; did you mean 'accuracy'",
+    ),
+    "hours": ({"max_hours": -1.0}, "--max-hours: must be positive"),
+    "no hours": ({"max_hours": float("nan")}, "--max-hours: must be positive"),
     "points": ({"points": 200.0}, "points: must be between 0 and 100"),
     "selection": ({"selection": "last"}, "did you mean 'last_n'"),
     "remote": ({"workdir": "gs://b/c"}, "--workdir: must be a local directory"),
@@ -247,9 +257,9 @@ def test_references_must_have_ended_and_be_of_one_method(trained, at):
 
 
 def test_without_a_workdir_the_name_depends_on_the_configs_only(at):
-    """A comparison that is repeated with another metric is therefore refused."""
+    """A comparison that is repeated with another rule is therefore refused."""
     names = set()
-    for changes in ({}, {"metric": "error"}, {"points": 5.0}):
+    for changes in ({}, {"selection": "last_n:1"}, {"points": 5.0}):
         wanted = request(workdir="", **changes)
         names.add(
             until_decided.workdir_of(wanted, until_decided.open_comparison(wanted))

@@ -4,8 +4,8 @@ A pair is the same seed of a method and of the reference. The order of the pairs
 comparison starts: the seeds of the reference in ascending order, then the numbers after them. A
 look uses the longest run of pairs from the first one on in which all seeds have ended. So a seed
 that is late holds back later seeds and is never skipped, and the order in which runs end has no
-influence on a decision. A pair with a diverged seed has no score; it is left out for this reason
-alone, and counted.
+influence on a decision. A pair with a diverged seed, or with a seed of which the metric is
+undefined, has no score; it is left out for this reason alone, and counted.
 
 The functions are pure: they read no files and train nothing.
 """
@@ -15,6 +15,8 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from jbias import errors
 from jbias.stats import sequential
@@ -27,10 +29,10 @@ _MOST_FORECAST = 500  # Further pairs that a forecast considers, at least.
 
 # With fewer pairs, no forecast is made.
 _LEAST_FORECAST = 4
-# A comparison ends if so many pairs have ended, and all of them have a diverged seed.
+# A comparison ends if so many pairs have ended, and none of them has a score.
 DIVERGED_PAIRS = 4
 
-# Score of each ended seed; None: the seed diverged.
+# Score of each ended seed; None: the seed diverged, or its metric is undefined.
 SeedScores = Mapping[int, float | None]
 
 
@@ -131,10 +133,13 @@ class Comparison:
         """Return the comparison with these scores added to the scores that were seen.
 
         scores: by name of a method or of the reference, and by seed. Seeds that no pair of a
-        planned batch needs are left out. A score that was seen stays; ValueError if it is given
-        with another value.
+        planned batch needs are left out, but all scores of trained first seeds are in it, so that
+        their runs cannot be exchanged later. A score that was seen stays; ValueError if it is
+        given with another value.
         """
         num_pairs = max(map(self.planned, self.methods))
+        if self.are_trained:
+            num_pairs = max(num_pairs, len(self.first_seeds))
         seeds = self.pair_seeds(num_pairs)
         merged = {}
         for name in (*self.methods, self.reference):
@@ -164,7 +169,7 @@ class Look:
     """The state of one comparison.
 
     num_seeds: number of pairs of seeds from the first pair on that have ended. num_diverged: pairs
-    among them that are left out, because a seed diverged. scores, reference_scores: of the other
+    among them that are left out, because a seed diverged or has no score. scores, reference_scores: of the other
     pairs, in order. result: the comparison of these scores; "a" is the method, "b" the reference.
     """
 
@@ -192,7 +197,11 @@ def _look(comparison: Comparison, method: str) -> Look:
         lambda seed: seed in scores and seed in reference_scores,
         comparison.pair_seeds(comparison.planned(method)),
     )
-    pairs = [(scores[seed], reference_scores[seed]) for seed in ended]
+    pairs = []
+    for seed in ended:
+        _check_bounds(comparison, method, seed)
+        _check_bounds(comparison, comparison.reference, seed)
+        pairs.append((scores[seed], reference_scores[seed]))
     complete = [(a, b) for a, b in pairs if a is not None and b is not None]
     a = tuple(score for score, _ in complete)
     b = tuple(score for _, score in complete)
@@ -212,6 +221,17 @@ def _look(comparison: Comparison, method: str) -> Look:
         reference_scores=b,
         result=result,
     )
+
+
+def _check_bounds(comparison: Comparison, name: str, seed: int) -> None:
+    """Raise ValueError if the score of a seed is outside of the bounds."""
+    score, (low, high) = comparison.scores[name][seed], comparison.settings.bounds
+    if score is not None and low < high and not low <= score <= high:
+        raise ValueError(
+            f"{name}: {comparison.settings.metric} of seed {seed} is {score:g}, outside of "
+            f"--bounds={low:g},{high:g}, so these bounds were wrong and the comparison is void; a "
+            "new comparison needs wider --bounds, other seeds and another --workdir"
+        )
 
 
 class Outlook(NamedTuple):
@@ -264,7 +284,7 @@ class End(NamedTuple):
 
     reason: "seeds": the limit of seeds is reached; "hours": the limit of device hours is reached;
     "chance": the comparison will hardly be decided within the limit of seeds; "diverged": all
-    pairs so far have a diverged seed. outlook: a forecast, None with fewer than 4 pairs.
+    pairs so far are left out. outlook: a forecast, None with fewer than 4 pairs.
     """
 
     reason: str
@@ -329,7 +349,10 @@ def next_action(
 
 
 def check_limits(comparison: Comparison, limits: Limits) -> None:
-    """Raise ValueError if limits.max_seeds is too small for any decision."""
+    """Raise ValueError if limits.max_seeds is too small for any decision, or max_hours not above 0."""
+    errors.check(
+        limits.max_hours > 0, "--max-hours", "be positive", limits.max_hours
+    )  # False for NaN, too.
     least = sequential.least_pairs(comparison.level)
     errors.check(
         limits.max_seeds >= least,
@@ -338,6 +361,36 @@ def check_limits(comparison: Comparison, limits: Limits) -> None:
         f"{comparison.level:.3g}",
         limits.max_seeds,
     )
+
+
+def least_equivalent_pairs(comparison: Comparison) -> int | None:
+    """Return the number of pairs below which equivalence cannot be shown.
+
+    It is the number of pairs without any difference that show it. None without settings.points, and
+    if more than 10,000 pairs are needed.
+    """
+    settings = comparison.settings
+    if settings.points is None:
+        return None
+    share = settings.points / points_of_unit(settings)
+    if settings.quantity == "mean":
+        low, high = settings.bounds
+        share /= high - low
+    equal = np.full(10_000, 0.5)
+    enough = np.flatnonzero(
+        sequential.log_evalues(equal, (1 - min(share, 1 - 1e-9)) / 2)
+        >= -math.log(comparison.level)
+    )
+    return int(enough[0]) + 1 if len(enough) else None
+
+
+def points_of_unit(settings: Settings) -> float:
+    """Return the number of percentage points in the unit of the differences.
+
+    It is 100 for scores from 0 to 1 and for shares of wins, and 1 for scores with other bounds.
+    """
+    is_share = settings.quantity == "wins" or settings.bounds[1] <= 1
+    return 100.0 if is_share else 1.0
 
 
 def _check_reference(comparison: Comparison) -> None:

@@ -1,5 +1,8 @@
 """The reference of a comparison: a config, or finished runs of one method."""
 
+import dataclasses
+import itertools
+import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +12,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import run_spec
+from jbias.deciding import comparison as comparison_lib
 from jbias.deciding import seed_scores, state_file
 from jbias.runs import results
 from jbias.runtime import files, messages, xla
@@ -89,7 +93,88 @@ def _common_config(runs: Sequence[pathlib.Path]) -> dict[str, Any]:
     return configs[0]
 
 
-def check_same_data(folders: Iterable[pathlib.Path]) -> None:
+def folders(
+    comparison: comparison_lib.Comparison,
+    workdir: str | os.PathLike,
+    runs: Sequence[pathlib.Path],
+) -> dict[str, list[pathlib.Path]]:
+    """Return the workdirs of each method and of the reference, by name; see `read_scores`."""
+    by_name: dict[str, list[pathlib.Path]] = {
+        name: [] for name in (*comparison.methods, comparison.reference)
+    }
+    by_name[comparison.reference] += runs
+    for batch in comparison.batches:
+        by_name[batch.method].append(pathlib.Path(workdir) / batch.folder)
+    return by_name
+
+
+def read_scores(
+    comparison: comparison_lib.Comparison,
+    workdir: str | os.PathLike,
+    runs: Sequence[pathlib.Path],
+) -> dict[str, dict[int, float | None]]:
+    """Return the scores of finished batches and of the reference's runs, by name and seed.
+
+    workdir: of the comparison. runs: trained runs of the reference.
+    ValueError as `seed_scores.read`, if runs of one method were trained on different data or code,
+    and if the images of the compared test set differ between runs.
+    """
+    scores = seed_scores.read_batches(workdir, comparison)
+    by_name = folders(comparison, workdir, runs)
+    for runs_of_name in by_name.values():
+        _check_same_data(runs_of_name)
+    _check_same_images(comparison.settings.dataset, itertools.chain(*by_name.values()))
+    if comparison.are_trained:
+        trained = seed_scores.read(runs, comparison.settings)
+        scores[comparison.reference] |= {
+            seed: trained[seed] for seed in comparison.first_seeds if seed in trained
+        }
+    return scores
+
+
+def _check_same_images(dataset: str, folders: Iterable[pathlib.Path]) -> None:
+    """Raise ValueError if finished runs were tested on different images of a test set."""
+    from jbias.runs import workdirs
+
+    first: tuple[pathlib.Path, Mapping[str, Any]] | None = None
+    for folder in folders:
+        if not (folder / "done").exists():
+            continue
+        recorded = workdirs.data_identity(workdirs.provenance(epath.Path(folder)))
+        entry = recorded["data"].get(dataset)
+        images = entry and {key: entry[key] for key in ("n", "fingerprint")}
+        if first and images and first[1] != images:
+            raise ValueError(
+                f"{folder}: the images of {dataset} differ from those of {first[0]}, so that the "
+                "scores cannot be compared; use the same images"
+            )
+        if images and not first:
+            first = folder, images
+
+
+def fit_memory(
+    limits: comparison_lib.Limits,
+    batches: Iterable[comparison_lib.Batch],
+    workdir: str | os.PathLike,
+) -> comparison_lib.Limits:
+    """Return limits with as many seeds per batch as the devices have computed together.
+
+    A run trains the seeds of a batch in waves if the memory of its devices is too small for all of
+    them. Then later batches have the seeds of one wave. workdir: of the comparison.
+    """
+    from jbias.runs import workdirs
+
+    sizes = dict(limits.batch_seeds)
+    for batch in batches:
+        recorded = workdirs.provenance(epath.Path(workdir) / batch.folder)
+        layout = recorded.get("layout") or {}
+        for waves in layout.get("waves", ()):  # Seeds per wave, by stage.
+            if batch.method in sizes and len(waves) > 1:
+                sizes[batch.method] = min(sizes[batch.method], max(waves))
+    return dataclasses.replace(limits, batch_seeds=sizes)
+
+
+def _check_same_data(folders: Iterable[pathlib.Path]) -> None:
     """Raise ValueError if finished runs of a method were trained on different data or code."""
     from jbias.runs import workdirs  # Late: imports jax.
 
@@ -98,9 +183,9 @@ def check_same_data(folders: Iterable[pathlib.Path]) -> None:
         if (folder / "done").exists():
             recorded = workdirs.provenance(epath.Path(folder))
             # The initial weights of different seeds differ.
-            identities.append(
-                (folder, workdirs.data_identity(recorded) | {"init": None})
-            )
+            identity = workdirs.data_identity(recorded) | {"init": None}
+            if recorded:
+                identities.append((folder, identity))
     for folder, identity in identities[1:]:
         first_folder, first = identities[0]
         differing = jc.diff(first, identity)

@@ -31,12 +31,13 @@ def check_settings(settings: comparison_lib.Settings) -> None:
 def read(
     workdirs: Iterable[str | os.PathLike], settings: comparison_lib.Settings
 ) -> dict[int, float | None]:
-    """Return the score of each seed of the finished runs, None for a diverged seed.
+    """Return the score of each seed of the finished runs.
 
     workdirs: of runs of one method. Runs that are missing or have not finished are left out,
-    because the selected evaluation could still change.
-    ValueError for a seed in two runs, for a seed without a finite number of the metric on the data
-    set, and for damaged records.
+    because the selected evaluation could still change. The score is None if the seed diverged, or
+    if the metric is undefined, such as the shape bias of a network that decides for neither cue.
+    ValueError for a seed in two runs, for a seed without a record of the metric on the data set,
+    and for damaged records.
     """
     scores: dict[int, float | None] = {}
     sources: dict[int, str] = {}
@@ -138,10 +139,17 @@ def names(
     return [*method_names, reference_name]
 
 
+def selected(
+    workdir: str | os.PathLike, settings: comparison_lib.Settings
+) -> pd.DataFrame:
+    """Return the records of the selected evaluation of each seed of a run that has records."""
+    return _rule(settings.selection)(results.read(workdir))
+
+
 def _of_run(
     workdir: pathlib.Path, settings: comparison_lib.Settings
 ) -> dict[int, float | None]:
-    """Return the score of each seed of a finished run, None for a diverged seed."""
+    """Return the score of each seed of a finished run, None if it diverged or is undefined."""
     seeds = config_of(workdir)["seeds"]
     if not any((workdir / "evals").glob("*.jsonl")):
         if (workdir / "done").read_text("utf-8").strip() == "diverged":
@@ -163,12 +171,13 @@ def _of_run(
     rows = rows[rows["dataset"] == settings.dataset]
     scores |= {int(seed): float(x) for seed, x in zip(rows["seed"], rows["value"])}
     for seed in seeds:
-        score = scores.get(seed, float("nan"))
-        if score is not None and math.isnan(score):
+        if seed not in scores:
             raise ValueError(
-                f"{workdir}: {settings.metric} on {settings.dataset} is undefined for seed {seed}; "
-                "compare another metric in another --workdir"
+                f"{workdir}: has no {settings.metric} on {settings.dataset} of seed {seed}; restore "
+                "its records"
             )
+        if scores[seed] is not None and math.isnan(scores[seed]):
+            scores[seed] = None
     return scores
 
 

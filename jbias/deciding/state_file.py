@@ -8,6 +8,7 @@ compared with the file at each start.
 import dataclasses
 import json
 import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -107,11 +108,20 @@ def resume(workdir: str | os.PathLike, new: State) -> State:
 
     new: a comparison without batches and scores. The order of the seeds of trained
     references is the stored one, so that runs which were added later change no pair.
-    ValueError, with the differing settings, if the workdir has another comparison.
+    As long as no method has a score, the settings may change, but not the configs, because
+    batches may have begun.
+    ValueError, with the differing settings, if the workdir has another comparison, and for
+    batches without comparison.json.
     """
     stored = read(workdir)
     if stored is None:
+        _check_no_batches(workdir)
         return new
+    if not any(map(stored.comparison.scores.get, stored.comparison.methods)):
+        plan = dataclasses.replace(
+            stored.comparison, settings=new.comparison.settings, scores={}
+        )
+        stored = stored._replace(comparison=plan)
     differing = jc.diff(_pinned(stored, stored), _pinned(new, stored))
     if differing:
         raise ValueError(
@@ -120,6 +130,16 @@ def resume(workdir: str | os.PathLike, new: State) -> State:
             "that it was started with, another --workdir starts anew"
         )
     return stored
+
+
+def _check_no_batches(workdir: str | os.PathLike) -> None:
+    """Raise ValueError if a workdir without comparison.json has batches of a comparison."""
+    batches = sorted(pathlib.Path(workdir).glob("*-seeds-*-*/config.json"))
+    if batches:
+        raise ValueError(
+            f"workdir: {os.fspath(workdir)} has {batches[0].parent.name}, seeds of a comparison, but "
+            f"no {NAME}; {_REMEDY}"
+        )
 
 
 def _pinned(state: State, stored: State) -> dict[str, Any]:

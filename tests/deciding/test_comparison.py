@@ -248,3 +248,44 @@ def test_impossible_limits_and_contradicting_scores_are_refused():
     trained = trained.with_scores({"new": {0: 0.5, 1: 0.5}, "old": {0: 0.5}})
     with pytest.raises(ValueError, match="seed 1 of the reference has no score"):
         comparison_lib.next_action(trained, LIMITS)
+
+
+def test_the_least_number_of_pairs_for_equivalence_is_that_of_equal_scores():
+    """Scores without any difference are equivalent after these pairs, and no earlier."""
+    for points, quantity in ((10.0, "mean"), (5.0, "wins")):
+        settings = dataclasses.replace(SETTINGS, points=points, quantity=quantity)
+        least = comparison_lib.least_equivalent_pairs(plan(settings=settings))
+        equal = [0.5] * least
+        result = sequential.compare(equal, equal, points=points, quantity=quantity)
+        assert (result.decision, result.stopped_at) == ("equivalent", least)
+    assert comparison_lib.least_equivalent_pairs(plan()) is None
+
+
+def test_a_score_outside_of_the_bounds_voids_the_comparison():
+    settings = dataclasses.replace(SETTINGS, bounds=(0.4, 0.6))
+    comparison = plan(settings=settings).with_batches(
+        [batch("new 0-1"), batch("old 0-1")]
+    )
+    comparison = comparison.with_scores(
+        {"new": {0: 0.5, 1: 0.7}, "old": {0: 0.5, 1: 0.5}}
+    )
+    with pytest.raises(
+        ValueError, match=r"new: accuracy of seed 1 is 0.7, outside of --bounds=0.4,0.6"
+    ):
+        comparison_lib.look(comparison)
+
+
+def test_runs_of_a_reference_cannot_be_exchanged_before_their_pairs_are_due():
+    """All scores of the first seeds are in the plan from the start."""
+    trained = plan(first_seeds=(0, 1, 2), are_trained=True)
+    trained = trained.with_batches([batch("new 0-0")])
+    trained = trained.with_scores({"old": {0: 0.5, 1: 0.6, 2: 0.7, 9: 0.1}})
+    assert trained.scores["old"] == {0: 0.5, 1: 0.6, 2: 0.7}
+    with pytest.raises(ValueError, match=r"old: the score of seed 2 was 0.7"):
+        trained.with_scores({"old": {2: 0.8}})
+
+
+def test_hours_must_be_positive():
+    for hours in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="--max-hours: must be positive"):
+            comparison_lib.next_action(plan(), Limits(max_hours=hours))

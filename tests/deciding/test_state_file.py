@@ -49,13 +49,31 @@ def test_a_changed_setting_is_refused(tmp_path, name):
     assert {*CHANGED} == {
         field.name for field in dataclasses.fields(comparison_lib.Settings)
     }
-    state_file.write(tmp_path, state_file.State(PLAN, CONFIGS))
+    plan = PLAN.with_batches([comparison_lib.Batch("new", (0, 2))])
     settings = dataclasses.replace(PLAN.settings, **{name: value})
+    # Before the first score of a method, the batches stay, and scores of the reference do not.
+    begun = plan.with_scores({"old": {0: 0.5}})
+    state_file.write(tmp_path, state_file.State(begun, CONFIGS))
+    unseen = dataclasses.replace(PLAN, settings=settings)
+    stored, _ = state_file.resume(tmp_path, state_file.State(unseen, CONFIGS))
+    assert stored == dataclasses.replace(plan, settings=settings)
+    seen = begun.with_scores({"new": {0: None}})
+    state_file.write(tmp_path, state_file.State(seen, CONFIGS))
     changed = dataclasses.replace(PLAN, settings=settings)
     with pytest.raises(ValueError, match=message) as raised:
         state_file.resume(tmp_path, state_file.State(changed, CONFIGS))
     assert "another --workdir starts anew" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_batches_without_the_file_are_refused(tmp_path):
+    """Otherwise another level could be chosen after the scores are known."""
+    batch = tmp_path / "new-seeds-0-3"
+    batch.mkdir()
+    assert state_file.resume(tmp_path, state_file.State(PLAN, CONFIGS))[0] == PLAN
+    (batch / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="has new-seeds-0-3, seeds of a comparison"):
+        state_file.resume(tmp_path, state_file.State(PLAN, CONFIGS))
 
 
 def test_another_config_method_or_kind_of_reference_is_refused(tmp_path):

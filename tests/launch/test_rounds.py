@@ -323,7 +323,9 @@ REFUSED = [
     (["--selection=last"], "--selection: unknown 'last'; did you mean 'last_n'"),
     (["--selection=best_on:edge"], "selects on the compared data set"),
     (["--dataset=edges"], "did you mean 'edge'"),
-    (["--dataset="], "--dataset is missing"),
+    (["--dataset=", "--metric=accuracy"], "--dataset is missing"),
+    (["--metric=shape_bias"], "has no shape_bias on edge"),
+    (["--bounds=0,2"], "--bounds: must be from 0 to 1, because accuracy is a share"),
     (["--until-decided=jbias:emr"], "--until-decided: no preset jbias:emr"),
     (["--until-decided=runs/nothing"], "--until-decided: "),
     (
