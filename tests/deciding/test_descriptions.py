@@ -58,7 +58,10 @@ def test_the_end_names_the_limit_that_would_continue():
 def test_the_start_says_if_equivalence_is_out_of_reach():
     lines = descriptions.describe_start(plan(1, points=10.0), Limits(max_seeds=30))
     assert "equivalence within 10 points needs at least 44 seeds" in lines[1]
-    assert len(descriptions.describe_start(plan(1, points=10.0), Limits(max_seeds=44))) == 1
+    assert (
+        len(descriptions.describe_start(plan(1, points=10.0), Limits(max_seeds=44)))
+        == 1
+    )
     assert len(descriptions.describe_start(plan(1), Limits())) == 1
 
 
