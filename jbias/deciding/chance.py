@@ -64,9 +64,9 @@ def _describe(
     low, _ = decisions.wilson_interval(round(share * n), n)
     if chance >= 1 or low > chance:
         return ""
-    what = "decisions for shape or texture" if is_bias else "accuracy"
+    quantity = "decisions for shape or texture" if is_bias else "accuracy"
     return (
-        f"{name}: {what} at chance on {settings.dataset} ({100 * share:.1f} % with {num_classes} "
+        f"{name}: {quantity} at chance on {settings.dataset} ({100 * share:.1f} % with {num_classes} "
         f"classes, chance is {100 * chance:.1f} %): no claim about {settings.metric} follows; train "
         "for more epochs"
     )

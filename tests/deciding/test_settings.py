@@ -44,10 +44,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("tests", "given", "message"), REFUSED)
-def test_impossible_settings_are_refused(tests, given, message):
+@pytest.mark.parametrize(("tests", "arguments", "message"), REFUSED)
+def test_impossible_settings_are_refused(tests, arguments, message):
     with pytest.raises(ValueError, match=message) as raised:
-        settings.choose({"--config": {"tests": tests}}, **given)
+        settings.choose({"--config": {"tests": tests}}, **arguments)
     assert "\n" not in str(raised.value)
 
 

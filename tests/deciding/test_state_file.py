@@ -57,8 +57,8 @@ def test_a_changed_setting_is_refused(tmp_path, name):
     unseen = dataclasses.replace(PLAN, settings=settings)
     stored, _ = state_file.resume(tmp_path, state_file.State(unseen, CONFIGS))
     assert stored == dataclasses.replace(plan, settings=settings)
-    seen = begun.with_scores({"new": {0: None}})
-    state_file.write(tmp_path, state_file.State(seen, CONFIGS))
+    begun = begun.with_scores({"new": {0: None}})
+    state_file.write(tmp_path, state_file.State(begun, CONFIGS))
     changed = dataclasses.replace(PLAN, settings=settings)
     with pytest.raises(ValueError, match=message) as raised:
         state_file.resume(tmp_path, state_file.State(changed, CONFIGS))
