@@ -82,7 +82,10 @@ def run(
     with files.translate_os_errors(f"workdir {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
     say = console.logger(folder)
-    with workdir_lock.acquire(folder / "lock", f"is at work in {folder}", say):
+    with (
+        workdir_lock.acquire(folder / "lock", f"is at work in {folder}", say),
+        console.printing_notes_once(),
+    ):
         # Again, because the previous owner of the lock may have planned batches.
         state = state_file.resume(folder, opened.state)
         return _continue(

@@ -5,6 +5,7 @@ stderr and to log.txt, or as JSON objects to log.jsonl.
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import logging
 import os
@@ -130,7 +131,7 @@ def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages
         """Print a line or a LogEvent and append it to the log files; if quiet, only as JSON."""
         event = line if isinstance(line, LogEvent) else LogEvent(line, "note")
         text = event.json() if form == "json" else event
-        if form == "json" or not event.quiet:
+        if form == "json" or not (event.quiet or _is_repeated(event)):
             _print_line(text)
         if workdir is not None and form == "json":
             append("log.jsonl", text)
@@ -138,6 +139,35 @@ def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages
             append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {event}")
 
     return log
+
+
+_printed_notes: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar(
+    "printed_notes", default=None
+)
+
+
+@contextlib.contextmanager
+def printing_notes_once() -> Iterator[None]:
+    """Print a note that was printed before in this context no second time.
+
+    For commands that train several runs, whose notes on the data are the same. Log files have all
+    lines.
+    """
+    token = _printed_notes.set(set())
+    try:
+        yield
+    finally:
+        _printed_notes.reset(token)
+
+
+def _is_repeated(event: LogEvent) -> bool:
+    """Return True for a note that `printing_notes_once` has seen; remember the note."""
+    notes = _printed_notes.get()
+    if notes is None or event.event != "note":
+        return False
+    is_repeated = str(event) in notes
+    notes.add(str(event))
+    return is_repeated
 
 
 def flush(workdir: "epath.Path") -> None:

@@ -2,6 +2,8 @@
 
 import threading
 
+from etils import epath
+
 from jbias.runtime import console
 
 
@@ -84,3 +86,23 @@ def test_the_rate_after_a_restart_counts_only_later_steps(monkeypatch):
     progress.close()
     assert [round(speed.rate, 6) for speed in speeds] == [100.0, 100.0]
     assert round(speeds[-1].seconds_left, 6) == 2.92
+
+
+def test_notes_of_several_runs_are_printed_once_and_logged_always(tmp_path, capsys):
+    logs = [console.logger(epath.Path(tmp_path / name)) for name in ("a", "b")]
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    with console.printing_notes_once():
+        for log in logs:
+            log("128 images")
+            log(console.LogEvent("finished", "finished"))
+    assert capsys.readouterr().err.splitlines() == [
+        "128 images",
+        "finished",
+        "finished",
+    ]
+    logs[0]("128 images")
+    assert capsys.readouterr().err == "128 images\n"
+    for folder, count in (("a", 2), ("b", 1)):
+        text = (tmp_path / folder / "log.txt").read_text()
+        assert text.count("128 images") == count
