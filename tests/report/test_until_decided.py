@@ -140,8 +140,10 @@ def test_forecasts_are_those_of_the_closest_comparisons(folder, monkeypatch):
 def test_the_command_names_config_runs_and_settings(folder):
     frame = results_of(study_of(folder, reference="ERM", points=30.0))
     rows = frame[frame["command"].notna()]
-    assert set(rows.index) == set(frame.index[np.isfinite(frame["further_seeds"])])
-    assert len(rows)
+    is_of_page = frame["metric"] == "accuracy"
+    is_reachable = np.isfinite(frame["further_seeds"])
+    assert set(rows.index) == set(frame.index[is_reachable & is_of_page])
+    assert len(rows) and len({*rows["command"]}) == len(rows)
     for row in rows.itertuples():
         words = shlex.split(row.command)
         name = row.first.lower()
@@ -161,6 +163,7 @@ def test_the_command_names_config_runs_and_settings(folder):
             "--dataset": row.dataset,
             "--points": "30",
             "--alpha": "0.025",
+            "--workdir": f"runs/{name}-against-erm-{row.metric}-{row.dataset}",
         }
 
 
@@ -330,3 +333,84 @@ def test_an_open_study_says_what_would_decide_it(tmp_path):
     assert f"fewer than {least} pairs" in words[1]
     assert "--points" in words[1] and "--reference" in words[1]
     assert math.isinf(results_of(study)["further_seeds"].max())
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Return a function that writes two methods with these seeds and returns their study."""
+
+    def write(seeds, others, *, done=True, **options):
+        for name, numbers in (("erm", seeds), ("sagnet", others)):
+            epochs = conftest.fake_records(
+                name, conftest.ALGORITHMS[name][0], 0.0, numbers, epochs=1, sets=SETS
+            )
+            conftest.write_run(
+                tmp_path / name,
+                conftest.fake_config(name, numbers),
+                epochs,
+                done=done or name == "erm",
+            )
+        return study_of(tmp_path, **options)
+
+    return write
+
+
+def words_of(study):
+    return " ".join(
+        block.words
+        for block in section.blocks(study)
+        if isinstance(block, document.Text)
+    )
+
+
+@cases.each(
+    ("seeds", "others", "has_gaps"),
+    [
+        (range(6), range(6), False),
+        (range(6), range(3), False),
+        (range(3, 9), range(3, 9), False),
+        (range(6), range(2, 6), True),
+        (range(6), (0, 1, 4), True),
+        ((0, 2, 3), (0, 2, 3), True),
+    ],
+)
+def test_missing_seeds_before_the_last_pair_are_named(pair, seeds, others, has_gaps):
+    """A seed with a smaller number that is trained later would change the order of the pairs."""
+    study = pair(seeds, others)
+    comparisons = list(section.find_comparisons(study))
+    assert {comparison.has_gaps for comparison in comparisons} == {has_gaps}
+    words = words_of(study)
+    assert "if only seeds with larger numbers are added later" in words
+    assert ("if missing seeds are trained later" in words) == has_gaps
+
+
+def test_unfinished_runs_have_no_part(pair):
+    """Their selected evaluations may change, so `jbias train --until-decided` waits, too."""
+    study = pair(range(4), range(4), done=False)
+    (text,) = section.blocks(study)
+    assert text.words.startswith(
+        "Not known: no two algorithms have scores of two seeds"
+    )
+    assert "not finished: sagnet" in text.words
+
+
+@cases.each(("level", "decision"), [(0.5, "equivalent"), (0.9, "b")])
+def test_the_probable_decision_is_that_of_most_continuations(tmp_path, level, decision):
+    """With a margin of 20 points, equal methods end as equivalent, and 40 points as a difference."""
+    rng = np.random.default_rng(3)
+    rows = [
+        (name, dataset, run, mean + 0.1 * rng.random())
+        for name, mean in (("a", 0.5), ("b", level))
+        for dataset in "xy"
+        for run in range(5)
+    ]
+    frame = results_of(csv_study(tmp_path, rows, points=0.2))
+    assert set(frame["probable_decision"]) == {decision}
+    assert frame["further_seeds"].between(1, 200).all()
+    assert not frame["more_than_500_seeds"].any()
+
+
+def test_a_table_in_percent_has_bounds_in_percent(tmp_path):
+    """Error rates of at most 1 % are no shares of 1 if --unit says so."""
+    study = csv_study(tmp_path, rows_of_csv(), unit="percent")
+    assert {c.bounds for c in section.find_comparisons(study)} == {(0, 100)}
