@@ -148,6 +148,18 @@ def test_the_command_continues_the_comparison(folders):
     assert decided.is_decided and decided.command is None
 
 
+def test_results_have_the_numbers_of_the_comparison(folders):
+    for name, decision in (("decided", "SagNet"), ("open", None)):
+        report = benchmark_page.report(study_of(folders / name))
+        (row,) = report.results["recorded_comparisons"].to_dict("records")
+        plan = state_file.read(folders / name).comparison
+        (look,) = comparison_lib.look(plan).values()
+        assert row["decision"] == decision
+        assert row["difference"] == look.result.difference.estimate[-1]
+        assert row["evalue"] == look.result.evalues[-1]
+        assert (row["level"], row["points"]) == (plan.level, plan.settings.points)
+
+
 def test_trained_runs_of_the_reference_are_named_if_all_are_in_the_report(tmp_path):
     write_comparison(tmp_path / "cmp", lift=0.1, trained=tmp_path / "erm")
     (item,) = study_of(tmp_path / "cmp", tmp_path / "erm").recorded

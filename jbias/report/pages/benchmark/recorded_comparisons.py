@@ -10,7 +10,7 @@ import math
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jbias import config as jc
 from jbias.deciding import comparison as comparison_lib
@@ -116,8 +116,13 @@ def _trained_reference(
     folder: pathlib.Path,
 ) -> list[workdirs.Run]:
     """Return the runs outside of the folder that have the config of the reference."""
-    expected = dict(state.configs[state.comparison.reference])
-    expected.pop("own_code", None)
+    expected = state.configs[state.comparison.reference]
+
+    def has_config(settings: Mapping[str, Any]) -> bool:
+        """Return True if the entries on which scores depend are those of the reference."""
+        entries = state_file.pinned_config(settings)
+        return not jc.diff({key: expected.get(key) for key in entries}, entries)
+
     return [
         run
         for run in runs
@@ -126,7 +131,7 @@ def _trained_reference(
             pathlib.Path(run.workdir).parent == folder
             and pathlib.Path(run.workdir).name in batch_folders
         )
-        and not jc.diff(expected, state_file.pinned_config(run.settings))
+        and has_config(run.settings)
     ]
 
 

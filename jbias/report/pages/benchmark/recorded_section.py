@@ -6,8 +6,9 @@ See `recorded_comparisons`.
 import math
 
 import numpy as np
+import pandas as pd
 
-from jbias.report import document, plots
+from jbias.report import document, plots, tables
 from jbias.report.pages.benchmark import (
     benchmark_scores,
     recorded_comparisons,
@@ -27,6 +28,7 @@ def blocks(study: benchmark_scores.BenchmarkScores) -> document.Blocks:
         "hold here, also where the options of this report differ:"
     )
     yield document.Text([recorded_comparisons.describe(item) for item in recorded])
+    yield _table(study)
     yield document.Figure(
         "recorded_comparisons",
         "Difference of the two algorithms after each pair of seeds, in percentage points, with the "
@@ -37,6 +39,62 @@ def blocks(study: benchmark_scores.BenchmarkScores) -> document.Blocks:
     commands = _commands_text(study)
     if commands:
         yield document.Folded("Commands that continue these comparisons", commands)
+
+
+def _table(study: benchmark_scores.BenchmarkScores) -> tables.Table | None:
+    """Return the table of comparisons, one row each.
+
+    Files have the settings, the difference with its interval (in the unit of the scores; of wins, a
+    difference of shares) and the command, too.
+    """
+    rows = []
+    for item in study.recorded:
+        settings, look, result = item.settings, item.look, item.look.result
+        winners = {"a": look.method, "b": item.plan.reference}
+        further_seeds = item.outlook.pairs if item.outlook else math.nan
+        rows.append(
+            {
+                "folder": item.folder,
+                "metric": settings.metric,
+                "dataset": settings.dataset,
+                "first": look.method,
+                "second": item.plan.reference,
+                "selection": settings.selection,
+                "level": item.plan.level,
+                "points": settings.points,
+                "quantity": settings.quantity,
+                "lowest_score": settings.bounds[0],
+                "highest_score": settings.bounds[1],
+                "pairs": len(look.scores),
+                "left_out": look.num_diverged,
+                "difference": result.difference.estimate[-1],
+                "low": result.difference.lower[-1],
+                "high": result.difference.upper[-1],
+                "evalue": result.evalues[-1],
+                "decision": winners.get(result.decision, result.decision),
+                "decided_after": result.stopped_at,
+                "further_seeds": further_seeds,
+                "more_than_500_seeds": math.isinf(further_seeds),
+                "command": item.command,
+            }
+        )
+    data = pd.DataFrame(rows)
+    columns = tables.columns(
+        "metric dataset first second pairs:d left_out:d evalue decision decided_after:d",
+        left_out="pairs left out",
+        evalue="e-value",
+        decision="higher",
+        decided_after="decided after",
+    )
+    columns["evalue"] = tables.Column("e-value", "{:.3g}".format)
+    caption = (
+        "Comparisons that chose the number of seeds. e-value: evidence against equal means, or equal "
+        "shares of wins. Higher: the algorithm with the higher mean, or with more wins, if decided."
+    )
+    shown = data.astype({"decided_after": float})
+    return tables.from_rows(
+        "recorded_comparisons", caption, shown, columns, data=data, in_results=True
+    )
 
 
 def _draw(study: benchmark_scores.BenchmarkScores) -> plots.Figure:
