@@ -119,13 +119,15 @@ def test_the_look_is_that_of_the_comparison_and_not_of_the_options(folders):
     np.testing.assert_array_equal(
         item.look.result.difference.lower, look.result.difference.lower
     )
-    line = descriptions.describe_look(stored, look)
+    limits = comparison_lib.Limits(max_seeds=512)
+    line = descriptions.describe_look(stored, look, limits)
+    assert ", about " in line and line.endswith("probably: sagnet is higher")
     line = line.replace("sagnet", "SagNet").replace("erm", "ERM")
     report = benchmark_page.report(study)
     described = texts(report, "until_decided")[1]
     assert f"{line}." in described
     assert "equivalent below 2 points, scores from 0.1 to 0.9" in described
-    assert item.outlook == comparison_lib.outlook(stored, look, comparison_lib.Limits())
+    assert item.outlook == comparison_lib.outlook(stored, look, limits)
 
 
 def test_the_command_continues_the_comparison(folders):

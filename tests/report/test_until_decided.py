@@ -339,8 +339,8 @@ def test_an_open_study_says_what_would_decide_it(tmp_path):
 def pair(tmp_path):
     """Return a function that writes two methods with these seeds and returns their study."""
 
-    def write(seeds, others, *, done=True, **options):
-        for name, numbers in (("erm", seeds), ("sagnet", others)):
+    def write(seeds, second_seeds, *, done=True, **options):
+        for name, numbers in (("erm", seeds), ("sagnet", second_seeds)):
             epochs = conftest.fake_records(
                 name, conftest.ALGORITHMS[name][0], 0.0, numbers, epochs=1, sets=SETS
             )
@@ -364,7 +364,7 @@ def words_of(study):
 
 
 @cases.each(
-    ("seeds", "others", "has_gaps"),
+    ("seeds", "second_seeds", "has_gaps"),
     [
         (range(6), range(6), False),
         (range(6), range(3), False),
@@ -374,9 +374,11 @@ def words_of(study):
         ((0, 2, 3), (0, 2, 3), True),
     ],
 )
-def test_missing_seeds_before_the_last_pair_are_named(pair, seeds, others, has_gaps):
+def test_missing_seeds_before_the_last_pair_are_named(
+    pair, seeds, second_seeds, has_gaps
+):
     """A seed with a smaller number that is trained later would change the order of the pairs."""
-    study = pair(seeds, others)
+    study = pair(seeds, second_seeds)
     comparisons = list(section.find_comparisons(study))
     assert {comparison.has_gaps for comparison in comparisons} == {has_gaps}
     words = words_of(study)

@@ -96,7 +96,7 @@ def _of_folder(
             continue
         outlook = command = None
         if look.result.decision is None:
-            outlook = comparison_lib.outlook(relabelled, look, comparison_lib.Limits())
+            outlook = comparison_lib.outlook(relabelled, look, _limits(look))
             max_seeds = _max_seeds(look, outlook)
             if max_seeds and not is_search:
                 command = recorded_commands.continue_comparison(
@@ -155,6 +155,11 @@ def _relabelled(
     )
 
 
+def _limits(look: comparison_lib.Look) -> comparison_lib.Limits:
+    """Return limits for a forecast, which considers at most 500 further seeds."""
+    return comparison_lib.Limits(max_seeds=look.num_seeds + 500)
+
+
 def _max_seeds(
     look: comparison_lib.Look, outlook: comparison_lib.Outlook | None
 ) -> int | None:
@@ -170,7 +175,10 @@ def _max_seeds(
 def describe(recorded: Recorded) -> str:
     """Return the sentence on the state of a comparison, with its forecast if it is open."""
     settings, level = recorded.settings, recorded.plan.level
-    line = descriptions.describe_look(recorded.plan, recorded.look)
+    limits = None
+    if recorded.outlook and math.isfinite(recorded.outlook.pairs):
+        limits = _limits(recorded.look)
+    line = descriptions.describe_look(recorded.plan, recorded.look, limits)
     equivalence = "equivalence is not tested"
     if settings.points is not None:
         equivalence = f"equivalent below {settings.points:g} points"
@@ -184,15 +192,14 @@ def describe(recorded: Recorded) -> str:
 
 
 def _describe_outlook(recorded: Recorded) -> str:
-    """Return the sentence on further seeds, with a space before it; "" if decided."""
+    """Return the sentence on a missing forecast, with a space before it; "" with a forecast."""
     if recorded.is_decided:
         return ""
     if recorded.outlook is None:
         return " There are too few seeds for a forecast."
     if math.isinf(recorded.outlook.pairs):
         return " More than 500 further seeds would probably be needed."
-    number = tables.count(int(recorded.outlook.pairs), "further seed")
-    return f" About {number} of both would decide it with a probability of 80 %."
+    return ""
 
 
 def headline(recorded: Sequence[Recorded], guessed: frozenset[tuple[str, str]]) -> str:
