@@ -120,6 +120,7 @@ def test_laws_have_the_difference_and_the_deviation(difference):
     assert None not in wide  # Rows of every spread.
 
 
+@pytest.mark.slow
 def test_simulated_studies_stop_as_compare_does():
     rng = np.random.default_rng(1)
     a, b = rng.beta(4, 2, (25, 40)), rng.beta(2, 2, (25, 40))

@@ -7,6 +7,7 @@ Run with confseq 0.0.11 (Waudby-Smith's package; its sources need numpy below 2)
 import json
 
 import numpy as np
+import scipy.optimize
 from confseq import betting
 
 FRACTIONS = {
@@ -31,6 +32,29 @@ def grid_capital(values, mean):
     return capital(values, mean, FRACTIONS["jbias"])
 
 
+def ends(values):
+    """Return the ends of the running intersection where the capital is 20, to 1e-13."""
+
+    def excess(mean):
+        return np.log(grid_capital(prefix, mean)[-1]) - np.log(20)
+
+    lower, upper = [0.0], [1.0]
+    for n in range(1, len(values) + 1):
+        prefix = values[:n]
+        middle = np.mean(prefix)  # The capital is at most 1 here.
+        tiny = 1e-9
+        for side, bound, best in ((lower, tiny, max), (upper, 1 - tiny, min)):
+            is_out = abs(middle - bound) > tiny and excess(bound) > 0
+            inner = min(max(middle, tiny), 1 - tiny)
+            end = (
+                scipy.optimize.brentq(excess, bound, inner, xtol=1e-14, rtol=1e-14)
+                if is_out
+                else side[-1]
+            )
+            side.append(best(side[-1], float(end)))
+    return lower[1:], upper[1:]
+
+
 rng = np.random.default_rng(0)
 is_high = rng.random(60) < 0.3
 cases = {
@@ -44,6 +68,7 @@ for name, values in cases.items():
     lower, upper = betting.cs_from_martingale(
         values, grid_capital, breaks=1000, alpha=0.05, running_intersection=True
     )
+    lower_ends, upper_ends = ends(values)
     results[name] = {
         "values": values.tolist(),
         "evalues": {
@@ -53,5 +78,7 @@ for name, values in cases.items():
         },
         "lower": lower.tolist(),
         "upper": upper.tolist(),
+        "lower_ends": lower_ends,
+        "upper_ends": upper_ends,
     }
 print(json.dumps(results))

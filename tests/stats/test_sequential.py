@@ -44,6 +44,15 @@ def test_intervals_are_those_of_confseq_on_its_grid(name):
     np.testing.assert_allclose(np.minimum(upper, 1), case["upper"], atol=1e-9)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_ends_of_intervals_are_where_the_capital_of_confseq_is_20(name):
+    """Roots of the package's capital, found by scipy; 1e-9 is the bracket at means of 0 and 1."""
+    case = CASES[name]
+    sequence = sequential.confidence_sequence(case["values"])
+    np.testing.assert_allclose(sequence.lower, case["lower_ends"], atol=1e-9)
+    np.testing.assert_allclose(sequence.upper, case["upper_ends"], atol=1e-9)
+
+
 @pytest.mark.parametrize("mean", [0.1, 0.5, 0.8])
 def test_an_evalue_is_1_on_average_if_the_mean_is_right(mean):
     """All sequences of eight values of a law on 0, 0.4 and 1, with their probabilities."""
@@ -306,6 +315,7 @@ def test_a_forecast_is_the_share_of_continuations_that_decide():
     assert sequential.forecast(a, a, draws=20, most=30).pairs == math.inf
 
 
+@pytest.mark.slow
 def test_forecasts_meet_their_target_on_average():
     """New pairs decide about 80 % of the studies at the number that was forecast."""
     rng = np.random.default_rng(4)
