@@ -4,8 +4,8 @@ r"""Write docs/how-many-seeds.md and its figures.
 
 Reads the text of the page in studies/how_many_seeds.md, which has a field for every number, and the
 tables in studies/results that `studies.sequential_nulls`, `studies.breaking_the_guarantee`,
-`studies.sequential_power` and `studies.sequential_replay` write. Writes OUT/how-many-seeds.md,
-OUT/how-many-seeds.svg and OUT/how-many-seeds-replay.svg.
+`studies.sequential_power`, `studies.sequential_equivalence` and `studies.sequential_replay` write.
+Writes OUT/how-many-seeds.md, OUT/how-many-seeds.svg and OUT/how-many-seeds-replay.svg.
 Takes about ten seconds.
 """
 
@@ -26,6 +26,8 @@ from studies import (
     all_results,
     command,
     prose,
+    sequential_equivalence,
+    sequential_nulls,
     sequential_power,
     sequential_replay,
 )
@@ -39,19 +41,31 @@ PAGE, FIGURE, REPLAY_FIGURE = (
 ALPHA = sequential_power.ALPHA
 # "hundred" is the shape bias of a hundred seeds of ERM; the others have a column.
 HUNDRED = "hundred"
-SPREADS = ("accuracy lower", "accuracy median", "shape_bias median", "shape_bias upper")
+SPREADS = (
+    "accuracy lower",
+    "accuracy median",
+    "shape_bias median",
+    "shape_bias upper",
+    HUNDRED,
+)
 WIDE = sequential_power.BOUNDS[0]
 RULES = {
     "mean": "means",
     "wins": "wins",
     "t": "t-test, seeds fixed",
 }
-# Titles of the rows of the replay, with the families of `sequential_replay.families`.
+# The first lines: differences, and the seeds of the command.
+START = {"large": 0.4, "middle": 0.2, "small": 0.1}
+START_CAP = 30
+CORES = 2  # Of the machine that trained the benchmark in small.
+WEAK_POWER = 0.75  # t-tests with less are marked.
+MARGINS = (20, 10)  # Rows on equivalence, in points.
+# The replayed example is SagNet with ERM of this study, at the first rate; the other is undecided.
+EXAMPLE_STUDY, EXAMPLE_RATE, OTHER_RATE = "every-rate", 0.05, 0.1
+# Titles of the rows of the replay: studies that are compared with their own ERM.
 FAMILIES = {
-    "eight methods, three rates": ("every-rate",),
-    "fifteen methods": ("shapes",),
-    "ERM's hundred seeds": ("hundred-seeds",),
-    "variants": ("variants", "longer"),
+    "eight methods, three rates": "every-rate",
+    "fifteen methods": "shapes",
 }
 CONTROL = 8  # Methods of a study with a control.
 # Attacks outside of the guarantee that the page lists; the others are in the table.
@@ -76,6 +90,7 @@ class Tables:
         self.power = read(sequential_power.TABLE)
         self.replay = read(sequential_replay.TABLE)
         self.halves = read(sequential_replay.HALVES)
+        self.equivalence = read(sequential_equivalence.TABLE)
         self.nulls = read("sequential_nulls.csv")
         self.attacks = read("breaking_the_guarantee.csv")
 
@@ -112,13 +127,21 @@ def count(value: float) -> str:
     return f">{most:,}" if math.isinf(value) else f"{value:,.0f}"
 
 
-def least_without_assumptions(difference: float, alpha: float = ALPHA) -> int:
-    """Return the pairs of seeds below which no rule for means in [0, 1] can claim a difference.
+def least_without_assumptions(
+    difference: float, alpha: float = ALPHA, power: float = 1.0
+) -> int:
+    """Return the pairs of seeds that any rule for means in [0, 1] needs for data that all differ by d.
 
-    If all n pairs differ by d, the means may still be equal: a share d / (1 + d) of pairs may
-    differ by -1. The probability of no such pair is (1 + d)^-n, which must be at most alpha.
+    If all n pairs differ by d, the means may still be equal: both methods may fail together, so that
+    a share d / (1 + d) of pairs differs by -1. The probability of no such pair is (1 + d)^-n. A rule
+    that claims a difference with the probability `power` in data that all differ by d claims it with
+    at least the probability power (1 + d)^-n if means are equal, which must be at most alpha.
+
+    The bound is about such data, not about every difference of means. If the seeds of both methods
+    are independent and their scores are (1 + d) / 2 and (1 - d) / 2, failures are independent, too,
+    and the probability of none is (1 + d)^(-2n): half as many pairs.
     """
-    return math.ceil(math.log(1 / alpha) / math.log1p(difference))
+    return math.ceil(math.log(power / alpha) / math.log1p(difference))
 
 
 def spreads_numbers(tables: Tables) -> dict[str, Any]:
@@ -135,18 +158,17 @@ def power_numbers(tables: Tables) -> dict[str, Any]:
     least = {
         round(100 * d): {
             "any": least_without_assumptions(d),
+            "target": least_without_assumptions(d, power=sequential_power.POWER),
             "jbias": int(tables.row(HUNDRED, d, "mean")["least"]),
         }
         for d in sequential_power.DIFFERENCES
     }
     bounds = [
-        tables.row("accuracy median", 0.05, "mean", bounds=x)["needed"]
+        tables.row("accuracy lower", 0.05, "mean", bounds=x)["needed"]
         for x in sequential_power.BOUNDS
     ]
     is_t = tables.power["rule"] == "t"
     wrong = tables.power.loc[~is_t, "wrong_200"]
-    two_methods = tables.power[tables.power["methods"] == 2]
-    errors = two_methods.loc[two_methods["rule"] != "t", "error"]
     powers = tables.power.loc[is_t, "power"]
     return {
         "target": sequential_power.POWER,
@@ -155,10 +177,37 @@ def power_numbers(tables: Tables) -> dict[str, Any]:
         "least_pairs_control": sequential.least_pairs(ALPHA / (CONTROL - 1)),
         "bounds": [*map(count, bounds)],
         "wrong": float(wrong.max()),
-        "error": float(errors.max()),
         "t_power": {"low": float(powers.min()), "high": float(powers.max())},
-        "t_error": float(two_methods.loc[two_methods["rule"] == "t", "error"].max()),
+        "weak": WEAK_POWER,
     }
+
+
+def start_numbers(tables: Tables) -> dict[str, Any]:
+    """Return the numbers of the first lines: seeds, chance and hours with ERM's shape bias.
+
+    hours: of so many seeds of SagNet and of ERM, from the costs of the benchmark in small.
+    """
+    hours_of_a_seed = sum(map(hours_per_seed, ("sagnet", "erm"))) / CORES
+    numbers: dict[str, Any] = {"cap": START_CAP, "hours": START_CAP * hours_of_a_seed}
+    for name, difference in START.items():
+        row = tables.row(HUNDRED, difference, "mean")
+        numbers[name] = {
+            "points": points(difference),
+            "seeds": count(row["needed"]),
+            "chance": float(row[f"right_{START_CAP}"]),
+            "hours": row["needed"] * hours_of_a_seed,
+        }
+    return numbers
+
+
+def hours_per_seed(method: str) -> float:
+    """Return the core hours of a seed in the benchmark in small, whose runs have ten seeds."""
+    folder = all_results.ROOT / "docs/results/shapes/tables"
+    runs = pd.read_csv(folder / "runs.csv")
+    seeds = runs.loc[runs["algorithm"] == method, "seed"]
+    (run,) = {name.rpartition(":")[0] for name in seeds}
+    hours = pd.read_csv(folder / "costs.csv").set_index("run")["device_hours"]
+    return float(hours[run]) / len(seeds)
 
 
 def nulls_numbers(tables: Tables) -> dict[str, Any]:
@@ -179,14 +228,13 @@ def nulls_numbers(tables: Tables) -> dict[str, Any]:
 def replay_numbers(tables: Tables) -> dict[str, Any]:
     """Return the counts of the replay over comparisons with ten seeds, and of the halves."""
     is_half = tables.replay["study"] == sequential_replay.HUNDRED
-    ten = tables.replay[(tables.replay["pairs"] == 10) & ~is_half]
+    within = tables.replay["study"] == tables.replay["reference_study"]
+    own = tables.replay[within & ~is_half]
+    ten = own[own["study"].isin(FAMILIES.values()) & (own["pairs"] == 10)]
     halves = tables.replay[is_half]
     return {
-        "five": int((tables.replay["pairs"] == 5).sum()),
+        "five": int((own["pairs"] == 5).sum()),
         **replay_counts(ten),
-        "smallest_mean": float(
-            ten.loc[ten["decision"].notna(), "difference"].abs().min()
-        ),
         "halves": replay_counts(halves),
         "halves_seeds": int(halves["wins_seeds"].max()),
         "random": {
@@ -210,10 +258,8 @@ def replay_counts(rows: pd.DataFrame) -> dict[str, Any]:
         counts[rule] = {
             "decided": int(is_decided.sum()),
             "agree": int((decision == signs)[is_decided].sum()),
-            "welch": int((rows["welch_p"] <= ALPHA)[is_decided].sum()),
+            "weak": int((rows["welch_holm"] > ALPHA)[is_decided].sum()),
             "seeds": float(seeds.mean()) if len(seeds) else math.nan,
-            "saved": int((rows.loc[is_decided, "pairs"] - seeds).sum()),
-            "budget": int(rows.loc[is_decided, "pairs"].sum()),
         }
     for test in ("paired", "welch"):
         for kind in ("p", "holm"):
@@ -222,24 +268,38 @@ def replay_counts(rows: pd.DataFrame) -> dict[str, Any]:
     return counts
 
 
-def example() -> sequential.SequentialResult:
-    """Return the comparison of the page's example: SagNet with a hundred seeds of ERM."""
-    rows = pd.read_csv(all_results.ROOT / "docs/results/all.csv")
-    rows = rows[(rows["metric"] == "shape_bias") & (rows["rate"] == 0.1)]
-    erm = rows.loc[rows["study"] == "hundred-seeds", "score"]
-    is_sagnet = (rows["study"] == "every-rate") & (rows["method"] == "sagnet")
-    return stats.compare(rows.loc[is_sagnet, "score"], erm)
+def example(rate: float = EXAMPLE_RATE) -> tuple[pd.Series, pd.Series]:
+    """Return the shape biases of SagNet and of ERM in one study at one rate, by seed."""
+    rows = _shape_biases()
+    rows = rows[(rows["study"] == EXAMPLE_STUDY) & (rows["rate"] == rate)]
+    scores = rows.pivot(index="seed", columns="method", values="score")
+    return scores["sagnet"], scores["erm"]
+
+
+def example_texts() -> dict[str, Any]:
+    """Return what the page's example prints, and the forecast at the other rate."""
+    sagnet, erm = example(OTHER_RATE)
+    assert stats.compare(sagnet, erm).decision is None
+    return {
+        "rate": EXAMPLE_RATE,
+        "repr": repr(stats.compare(*example())),
+        "other": {
+            "rate": OTHER_RATE,
+            "pairs": f"{stats.forecast(sagnet, erm).pairs:.0f}",
+        },
+    }
 
 
 def results(tables: Tables) -> dict[str, Any]:
     """Return all fields of the page."""
     return {
+        "start": start_numbers(tables),
         "spread": spreads_numbers(tables),
         "power": power_numbers(tables),
         "nulls": nulls_numbers(tables),
         "attacks": attacks_numbers(tables),
         "replay": replay_numbers(tables),
-        "example": repr(example()),
+        "example": example_texts(),
         "table_needed": _needed_table(tables),
         "table_shares": _shares_table(tables),
         "table_nulls": _nulls_table(tables),
@@ -249,54 +309,61 @@ def results(tables: Tables) -> dict[str, Any]:
 
 
 def _needed_table(tables: Tables) -> str:
-    """Return the table of seeds needed: by means, by wins, and by a t-test."""
-    titles = [
-        f"spread {points(tables.row(spread, 0.1, 't')['deviation'])}"
+    """Return the table of seeds needed, a row for each difference and rule, and for equivalence."""
+    equivalence = tables.equivalence.set_index(["spread", "points"])
+    deviations = {
+        spread: points(equivalence["deviation"][spread, MARGINS[0]])
         for spread in SPREADS
-    ]
-    rows = [
-        (
-            f"{points(difference)} points",
-            *(
-                ", ".join(
-                    count(tables.row(spread, difference, rule)["needed"])
-                    for rule in RULES
-                )
-                for spread in SPREADS
-            ),
-        )
-        for difference in sequential_power.DIFFERENCES
-    ]
-    return prose.markdown(("Difference", *titles), rows)
+    }
+    titles = [f"spread {deviations[spread]}" for spread in SPREADS[:-1]]
+    titles.append(f"ERM's shape bias: {deviations[HUNDRED]}")
+    rows = []
+    for difference in sequential_power.DIFFERENCES:
+        for rule, title in zip(RULES, ("means", "wins", "t-test")):
+            cells = []
+            for spread in SPREADS:
+                row = tables.row(spread, difference, rule)
+                is_weak = rule == "t" and row["power"] < WEAK_POWER
+                cells.append(count(row["needed"]) + ("\\*" if is_weak else ""))
+            first = f"{points(difference)} points" if rule == "mean" else ""
+            rows.append((first, title, *cells))
+    needed = equivalence["needed"]
+    for i, margin in enumerate(MARGINS):
+        cells = [count(needed[spread, margin]) for spread in SPREADS]
+        rows.append(("equal" if i == 0 else "", f"within {margin}", *cells))
+    return prose.markdown(("Difference", "", *titles), rows)
 
 
 def _shares_table(tables: Tables) -> str:
     """Return the table of decided studies with ERM's shape bias, and of the t-test."""
     rows = []
-    for difference in sequential_power.DIFFERENCES:
-        mean, wins, t = (tables.row(HUNDRED, difference, rule) for rule in RULES)
-        control = tables.row(HUNDRED, difference, "mean", methods=CONTROL)
-        t_control = tables.row(HUNDRED, difference, "t", methods=CONTROL)
-        cells = (
-            f"{points(difference)} points",
-            *(
-                ", ".join(
-                    f"{100 * row[f'right_{cap}']:.0f}" for cap in sequential_power.CAPS
-                )
-                for row in (mean, wins)
-            ),
-            f"{mean['mean_200']:.0f}, {count(mean['median'])}",
-            f"{t['needed']:,.0f} ({100 * t['power']:.0f})",
-            f"{count(control['needed'])} ({t_control['needed']:,.0f})",
+    for difference in sequential_power.DIFFERENCES[1:]:
+        mean, wins = (
+            tables.row(HUNDRED, difference, rule) for rule in ("mean", "wins")
         )
-        rows.append(cells)
+        control, t_control = (
+            tables.row(HUNDRED, difference, rule, methods=CONTROL)
+            for rule in ("mean", "t")
+        )
+        row = (
+            f"{points(difference)} points",
+            *(points(mean[f"right_{cap}"]) for cap in sequential_power.CAPS),
+            points(wins[f"right_{sequential_power.CAPS[-1]}"]),
+            *(count(mean[column]) for column in ("median", "needed")),
+            count(control["needed"]),
+            f"{t_control['needed']:,.0f}",
+        )
+        rows.append(row)
+    first, *others = sequential_power.CAPS
     head = (
         "Difference",
-        "% within 30, 100, 200 seeds: means",
-        "wins",
-        "means: seeds until decided, mean (at most 200), median",
-        "t-test: seeds (real power, %)",
-        f"{CONTROL} methods, seeds for 80 %: means (t-test)",
+        f"% decided in {first} seeds",
+        *map(str, others),
+        f"wins: {others[-1]}",
+        "seeds for 50 %",
+        "80 %",
+        f"{CONTROL} methods: 80 %",
+        "t-test",
     )
     return prose.markdown(head, rows)
 
@@ -306,30 +373,30 @@ def _nulls_table(tables: Tables) -> str:
     equal = tables.nulls[
         (tables.nulls["difference"] == 0) & tables.nulls["points"].isna()
     ]
+    rules = {
+        sequential_nulls.SEQUENTIAL: "means",
+        sequential_nulls.WINS: "wins",
+        sequential_nulls.PAIRED: "t-test after every seed",
+    }
+    two = equal[equal["methods"] == 2]
     rows = []
-    for shape, group in equal.groupby("shape", sort=False):
+    for shape, group in two.groupby("shape", sort=False):
+        shares = group.set_index("rule")["share"]
         cells = [
-            ", ".join(
-                f"{100 * share:.1f}" if rule == "sequential" else f"{100 * share:.0f}"
-                for share in group[group["rule"] == rule].sort_values("methods")[
-                    "share"
-                ]
-            )
-            for rule in ("sequential", "paired t-test")
+            f"{100 * shares[rule]:.1f}" if rule in shares else "–" for rule in rules
         ]
         rows.append((shape, *cells))
-    head = ("Scores", "jbias: %, for 2, 5, 8 methods", "t-test after every seed")
-    return prose.markdown(head, rows)
+    return prose.markdown(("Scores", *rules.values()), rows)
 
 
 def _replay_table(tables: Tables) -> str:
     """Return the table of the replay by family, for comparisons with ten seeds."""
     table = tables.replay
     ten = table[table["pairs"] == 10]
-    family = sequential_replay.families(ten)
     rows = []
-    for title, names in FAMILIES.items():
-        counts = replay_counts(ten[family.isin(names)])
+    for title, study in FAMILIES.items():
+        is_own = (ten["study"] == study) & (ten["reference_study"] == study)
+        counts = replay_counts(ten[is_own])
         numbers = (
             counts["comparisons"],
             counts["mean"]["decided"],
@@ -343,7 +410,7 @@ def _replay_table(tables: Tables) -> str:
         "comparisons",
         "decided by means",
         "wins",
-        "t-test of all seeds: p ≤ 0.05",
+        "t-test: p ≤ 0.05",
         "after Holm",
     )
     return prose.markdown(head, rows)
@@ -411,7 +478,7 @@ def replay_figure() -> str:
     )
     first, second = sequential_replay.halves(erm)
     panels = {
-        "SagNet less ERM": example(),
+        "SagNet less ERM": stats.compare(*example()),
         "ERM less ERM (other seeds)": stats.compare(first.scores, second.scores),
     }
     fig, axes = plots.grid(len(panels), ["x"], cell=(3.4, 2.8))
@@ -436,11 +503,20 @@ def replay_figure() -> str:
         panel.set_xlabel("seeds of each method", **plots.ink())
         if result.stopped_at is not None:
             mark = result.stopped_at - 1
-            panel.plot(
-                looks[mark], lower[mark], "o", color=plots.COLOURS[1], clip_on=False
+            (dot,) = panel.plot(
+                looks[mark],
+                lower[mark],
+                "o",
+                color=plots.COLOURS[1],
+                clip_on=False,
+                linestyle="none",
             )
     axes.flat[0].set_ylabel("difference in shape bias, points", **plots.ink())
-    legend = {"mean difference": line, "confidence sequence, 95 %": band}
+    legend = {
+        "mean difference": line,
+        "confidence sequence, 95 %": band,
+        "decided": dot,
+    }
     plots.legend_above(fig, legend)
     return plots.to_svg(plots.laid_out(fig))
 

@@ -13,7 +13,12 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from studies import how_many_seeds, sequential_power, sequential_replay
+from studies import (
+    how_many_seeds,
+    sequential_equivalence,
+    sequential_power,
+    sequential_replay,
+)
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / how_many_seeds.PAGE).read_text("utf-8")
@@ -21,12 +26,13 @@ TEMPLATE = how_many_seeds.TEMPLATE.read_text("utf-8")
 ALL = pd.read_csv(ROOT / "docs/results/all.csv")
 POWER = pd.read_csv(ROOT / "studies/results" / sequential_power.TABLE)
 REPLAY = pd.read_csv(ROOT / "studies/results" / sequential_replay.TABLE)
+EQUIVALENCE = pd.read_csv(ROOT / "studies/results" / sequential_equivalence.TABLE)
 SPREADS = pd.read_csv(ROOT / "studies/results" / sequential_power.SPREADS)
 # Digits of the page that no result decides: settings, designs and formulas.
 CONSTANTS = (
     r"(?s)```.*?```|d/\(1\+d\)|\(1\+d\)\^−n|ln\(1/α\)/ln\(1\+d\)|0 against 1|"
-    r"from 0 to 1|0 to 1|`bounds=\(0\.4, 0\.6\)`|α / 7|at most 5 %|for 2 points|for 10,|"
-    r"for 40\.|, 5 points|any of 200 looks|50 seeds each"
+    r"`bounds=\(0\.4, 0\.6\)`|at most 5 %|own 5 %|for 2 points|for 10 |, 5 points|"
+    r"any of 200 looks|`100 \* scores|seeds 0 to 49 against 50 to 99"
 )
 FRACTIONS = (0.25, 0.55, 0.85, 0.98)
 
@@ -71,6 +77,77 @@ def test_the_page_is_the_template_with_the_stored_tables():
     assert how_many_seeds.text(fields) == PAGE
     words = re.sub(r"(?s)```.*?```|[|]|-{3,}", " ", PAGE).split()
     assert len(words) <= 900
+
+
+def test_the_first_ten_lines_answer_the_question():
+    """Seeds for three differences, a command that can decide, its chance and its hours."""
+    rows = {d: power_row("hundred", d, "mean") for d in (0.4, 0.2, 0.1)}
+    lines = PAGE.splitlines()
+    start = " ".join(lines[:10])
+    for d, row in rows.items():
+        assert f"{100 * d:.0f}" in start and f"{row['needed']:.0f}" in start
+    assert f"chance of {100 * rows[0.4]['right_30']:.0f} %" in start
+    assert rows[0.4]["right_30"] >= 0.8 and "--max-seeds=30" in " ".join(lines[:13])
+    folder = ROOT / "docs/results/shapes/tables"
+    with (folder / "costs.csv").open(newline="") as file:
+        costs = {row["run"]: float(row["device_hours"]) for row in csv.DictReader(file)}
+    with (folder / "runs.csv").open(newline="") as file:
+        runs = {
+            (row["algorithm"], row["seed"].split(":")[0])
+            for row in csv.DictReader(file)
+        }
+    both = sum(costs[run] for name, run in runs if name in ("erm", "sagnet"))
+    # Ten seeds of each, on two cores.
+    for seeds in (30, rows[0.2]["needed"]):
+        assert f"{seeds * both / 20:.1f} hours" in start
+
+
+def test_equal_methods_are_shown_to_be_equivalent():
+    """Studies of ERM's seeds in plain Python; tolerances are four standard errors of 300."""
+    row = EQUIVALENCE[(EQUIVALENCE["spread"] == "hundred")].set_index("points").loc[40]
+    rng = np.random.default_rng(5)
+    looks = []
+    for _ in range(300):
+        a, b = rng.choice(hundred(), (2, 100))
+        lower, _ = own_stop_at(a - b, -0.4)
+        upper, _ = own_stop_at(b - a, -0.4)
+        looks.append(max(lower, upper))
+    for cap in (30, 100):
+        share = np.mean([n <= cap for n in looks])
+        assert share == pytest.approx(
+            row[f"within_{cap}"], abs=4 * 0.5 / math.sqrt(300)
+        )
+    errors = EQUIVALENCE["error"]
+    assert (errors <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / EQUIVALENCE["studies"])).all()
+    assert (EQUIVALENCE["needed"] >= EQUIVALENCE["least"]).all()
+
+
+def own_stop_at(differences, mean):
+    """Return (pairs, capital) of the first look that excludes `mean` from below; (inf, last)."""
+    capitals = [1.0] * (2 * len(FRACTIONS))
+    total = 0.0
+    for i, d in enumerate(differences):
+        total += d
+        x, m = (1 + d) / 2, (1 + mean) / 2
+        factors = [(1 + c * (x - m) / m) for c in FRACTIONS]
+        factors += [(1 - c * (x - m) / (1 - m)) for c in FRACTIONS]
+        capitals = [y * factor for y, factor in zip(capitals, factors)]
+        if np.mean(capitals) >= 20 and total / (i + 1) > mean:
+            return i + 1, np.mean(capitals)
+    return math.inf, np.mean(capitals)
+
+
+def test_equivalence_is_decided_as_compare_does():
+    rng = np.random.default_rng(6)
+    a, b = rng.beta(4, 2, (12, 60)), rng.beta(4, 2, (12, 60))
+    b[:3] = rng.beta(2, 4, (3, 60))
+    pairs, is_claimed = sequential_equivalence.find_equivalence((1 + a - b) / 2, 20)
+    for i in range(len(a)):
+        result = stats.compare(a[i], b[i], points=20)
+        is_equivalent = result.decision == "equivalent"
+        assert pairs[i] == (result.stopped_at if is_equivalent else math.inf)
+        assert is_claimed[i] == (result.decision in ("a", "b"))
+    assert np.isfinite(pairs).any() and is_claimed.any()
 
 
 @pytest.mark.slow
@@ -195,6 +272,10 @@ def test_no_rule_needs_fewer_seeds_than_a_hidden_failure_allows():
         assert (1 - failure) * d - failure == pytest.approx(0)
         assert (1 - failure) ** n <= 0.05 < (1 - failure) ** (n - 1)
         assert n < power_row("hundred", d, "mean")["least"]
+        fewer = how_many_seeds.least_without_assumptions(d, power=0.8)
+        assert 0.8 * (1 - failure) ** fewer <= 0.05 < 0.8 * (1 - failure) ** (fewer - 1)
+        # Independent failures: a is (1 + d) / 2 or 0, b is (1 - d) / 2 or 1; half the pairs.
+        assert (1 + d) / 2 * (1 - failure) == pytest.approx(0.5)
         pairs, _ = own_stop([d] * 400, 0.05)
         assert pairs == power_row("hundred", d, "mean")["least"]
 
@@ -305,3 +386,18 @@ def test_statements_without_numbers_hold():
             t = power_row(spread, d, "t")["needed"]
             rules = ("mean", "wins")
             assert t <= min(power_row(spread, d, rule)["needed"] for rule in rules)
+
+
+@pytest.mark.slow
+def test_other_studies_show_equivalence_as_often(tmp_path):
+    """200 other studies per row; tolerances are four standard errors."""
+    stored = EQUIVALENCE[["within_30", "within_100", "within_200", "error"]].to_numpy()
+    rows = pd.DataFrame(sequential_equivalence.rows(200, seed=1))
+    assert [*rows] == [*EQUIVALENCE] == [*sequential_equivalence.COLUMNS]
+    shares = rows[["within_30", "within_100", "within_200", "error"]].to_numpy()
+    error = np.sqrt(stored * (1 - stored) / 200)
+    assert (abs(shares - stored) <= 4 * error + 0.015).all()
+    argv = ["--studies=2", f"--out={tmp_path}"]
+    assert sequential_equivalence.main(argv) == 0
+    written = pd.read_csv(tmp_path / sequential_equivalence.TABLE)
+    assert [*written] == [*EQUIVALENCE] and len(written) == len(EQUIVALENCE)
