@@ -229,11 +229,11 @@ def replay_numbers(tables: Tables) -> dict[str, Any]:
     """Return the counts of the replay over comparisons with ten seeds, and of the halves."""
     is_half = tables.replay["study"] == sequential_replay.HUNDRED
     within = tables.replay["study"] == tables.replay["reference_study"]
-    own = tables.replay[within & ~is_half]
-    ten = own[own["study"].isin(FAMILIES.values()) & (own["pairs"] == 10)]
+    own_erm = tables.replay[within & ~is_half]
+    ten = own_erm[own_erm["study"].isin(FAMILIES.values()) & (own_erm["pairs"] == 10)]
     halves = tables.replay[is_half]
     return {
-        "five": int((own["pairs"] == 5).sum()),
+        "five": int((own_erm["pairs"] == 5).sum()),
         **replay_counts(ten),
         "halves": replay_counts(halves),
         "halves_seeds": int(halves["wins_seeds"].max()),
@@ -354,12 +354,12 @@ def _shares_table(tables: Tables) -> str:
             f"{t_control['needed']:,.0f}",
         )
         rows.append(row)
-    first, *others = sequential_power.CAPS
+    first_cap, *later_caps = sequential_power.CAPS
     head = (
         "Difference",
-        f"% decided in {first} seeds",
-        *map(str, others),
-        f"wins: {others[-1]}",
+        f"% decided in {first_cap} seeds",
+        *map(str, later_caps),
+        f"wins: {later_caps[-1]}",
         "seeds for 50 %",
         "80 %",
         f"{CONTROL} methods: 80 %",
