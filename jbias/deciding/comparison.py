@@ -16,8 +16,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from jbias import errors
 from jbias.stats import sequential
 
@@ -364,24 +362,16 @@ def check_limits(comparison: Comparison, limits: Limits) -> None:
 
 
 def least_equivalent_pairs(comparison: Comparison) -> int | None:
-    """Return the number of pairs below which equivalence cannot be shown.
-
-    It is the number of pairs without any difference that show it. None without settings.points, and
-    if more than 10,000 pairs are needed.
-    """
+    """Return the number of pairs below which equivalence cannot be shown; None without points."""
     settings = comparison.settings
     if settings.points is None:
         return None
-    share = settings.points / points_of_unit(settings)
-    if settings.quantity == "mean":
-        low, high = settings.bounds
-        share /= high - low
-    equal = np.full(10_000, 0.5)
-    enough = np.flatnonzero(
-        sequential.log_evalues(equal, (1 - min(share, 1 - 1e-9)) / 2)
-        >= -math.log(comparison.level)
+    return sequential.least_pairs(
+        comparison.level,
+        settings.points,
+        quantity=settings.quantity,
+        bounds=settings.bounds,
     )
-    return int(enough[0]) + 1 if len(enough) else None
 
 
 def points_of_unit(settings: Settings) -> float:

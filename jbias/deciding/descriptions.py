@@ -92,10 +92,9 @@ def describe_start(comparison: Comparison, limits: Limits) -> list[str]:
         + f"{comparison.level:.3g}, at most {limits.max_seeds} seeds"
     ]
     least = comparison_lib.least_equivalent_pairs(comparison)
-    if settings.points is not None and (least is None or least > limits.max_seeds):
-        count_text = "more than 10,000" if least is None else f"at least {least}"
+    if least and least > limits.max_seeds:
         lines.append(
-            f"equivalence within {settings.points:g} points needs {count_text} seeds, and mostly "
+            f"equivalence within {settings.points:g} points needs at least {least} seeds, and mostly "
             f"many more: with --max-seeds={limits.max_seeds} only a difference can be decided"
         )
     return lines
