@@ -39,7 +39,7 @@ PAGE, FIGURE, REPLAY_FIGURE = (
     "how-many-seeds-replay.svg",
 )
 ALPHA = sequential_power.ALPHA
-# "hundred" is the shape bias of a hundred seeds of ERM; the others have a column.
+# Laws of scores with a column; "hundred" is the shape bias of a hundred seeds of ERM.
 HUNDRED = "hundred"
 SPREADS = (
     "accuracy lower",
