@@ -396,7 +396,8 @@ def least_pairs(
 
     Without points: no scores can lead to a decision before this number of looks, at which equal
     means are rejected if every pair has the largest difference. With points: the number of looks
-    that show equivalence if the scores of every pair are equal; scores that differ need more.
+    that show equivalence if the scores of every pair are equal. Scores that differ need more, but
+    for contrived ones whose differences change sides.
     alpha, points, quantity, bounds and errors: see `compare`.
     """
     errors.check_share("alpha", alpha)
