@@ -1,6 +1,6 @@
 """Make the stored answers of the standing table from published files, and read and write them.
 
-Answers are letters, one per image, see `jbias.answers.letter_answers`. A row of answers.csv, which is
+Answers are symbols, one per image, see `jbias.answers.letter_answers`. A row of answers.csv, which is
 a file of the package jbias, is an observer: a person, or a model with one task and prompt.
 studies/answers/captions.csv has further readings of the captions in answers.csv.
 """
@@ -170,8 +170,8 @@ _TRAINED_2019 = {  # Networks of Geirhos et al. 2019, by the names in the files.
 
 def read(path: pathlib.Path = letter_answers.ANSWERS) -> pd.DataFrame:
     """Return the stored observers, a row each; ValueError for a file with a wrong row."""
-    known = letter_answers.LETTERS + letter_answers.NONE + letter_answers.NO_ROW
-    frame = pd.DataFrame(letter_answers.read(str(path), letters=known))
+    known = letter_answers.DIGITS + letter_answers.NONE + letter_answers.NO_ROW
+    frame = pd.DataFrame(letter_answers.read(str(path), symbols=known))
     errors.check((*frame.columns,) == COLUMNS, path, f"have {COLUMNS}", frame.columns)
     for kind in frame["kind"]:
         errors.check_choice("kind", kind, KINDS)
@@ -240,7 +240,7 @@ def captions_from_files(raw_data: pathlib.Path) -> pd.DataFrame:
             answers = np.full(len(letter_answers.images()), letter_answers.NO_ROW)
             place = {name: i for i, name in enumerate(letter_answers.images())}
             for name, response in zip(observer.images, observer.responses, strict=True):
-                answers[place[name]] = _to_letter(read_classes(response))
+                answers[place[name]] = _to_symbol(read_classes(response))
             rows.append(
                 {
                     "observer": f"vlm/captioning/{observer.name}",
@@ -252,18 +252,16 @@ def captions_from_files(raw_data: pathlib.Path) -> pd.DataFrame:
     return frame.sort_values(["observer", "reader"])
 
 
-def _to_letter(classes: AbstractSet[int]) -> str:
-    """Return the letter of the only class of a set, or that of none or several."""
+def _to_symbol(classes: AbstractSet[int]) -> str:
+    """Return the symbol of the only class of a set, or that of none or several."""
     if len(classes) == 1:
-        return letter_answers.LETTERS[min(classes)]
+        return letter_answers.DIGITS[min(classes)]
     return letter_answers.SEVERAL if classes else letter_answers.NONE
 
 
 def _letters(response: str) -> set[int]:
     """Return the ids of the classes whose letters stand alone in a judge's response."""
-    return {
-        letter_answers.LETTERS.index(x) for x in re.findall(r"\b([A-P])\b", response)
-    }
+    return {ord(x) - ord("A") for x in re.findall(r"\b([A-P])\b", response)}
 
 
 def named_classes(caption: str, *, plurals: bool = False) -> set[int]:

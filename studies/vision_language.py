@@ -482,7 +482,7 @@ def _agreement(study: Study, names: Sequence[str]) -> dict[str, Any]:
         num_same = num_both = 0
         for name in names:
             letters = [study.letters[reading(name, x)] for x in (first, second)]
-            is_named = np.isin(letters, [*letter_answers.LETTERS]).all(0)
+            is_named = np.isin(letters, [*letter_answers.DIGITS]).all(0)
             num_both += int(is_named.sum())
             num_same += int((is_named & (letters[0] == letters[1])).sum())
         results[f"agree_{second}_{first}"] = {

@@ -20,7 +20,7 @@ def test_the_docs_have_the_numbers_of_pairs_with_and_without_shared_pictures():
     classes = sorted(
         {re.sub(r"\d", "", picture) for pair in pictures for picture in pair}
     )
-    letters = dict(zip(classes, "ABCDEFGHIJKLMNOP", strict=True))
+    letters = dict(zip(classes, "0123456789abcdef", strict=True))
     cues = np.array(
         [[letters[re.sub(r"\d", "", x)] for x in pair] for pair in pictures]
     )

@@ -36,7 +36,7 @@ SOME = [
 
 def decided(letters):
     """Return the decided class of each image, None for no answer."""
-    return np.array([dict(zip("ABCDEFGHIJKLMNOP", CLASSES)).get(x) for x in letters])
+    return np.array([dict(zip("0123456789abcdef", CLASSES)).get(x) for x in letters])
 
 
 def some_rows():
@@ -173,7 +173,7 @@ def test_the_page_shows_the_numbers_of_the_file():
 def test_an_added_model_changes_no_verdict_and_no_number_of_others():
     """Only ranks may differ, since there is one more."""
     rng = np.random.default_rng(0)
-    answers = "".join(rng.choice([*"ABCDEFGHIJKLMNOP-"], 1280))
+    answers = "".join(rng.choice([*"0123456789abcdef-"], 1280))
     stored = some_rows()
     extended = pd.concat([planted(answers), stored], ignore_index=True)
     old, new = standing_table.pairs(stored), standing_table.pairs(extended)
@@ -191,7 +191,7 @@ def test_an_added_model_changes_no_verdict_and_no_number_of_others():
 
 def test_what_was_not_measured_is_a_dash_and_not_zero():
     """Without an answer there is no shape bias; with texture answers alone it is 0."""
-    texture = "".join("ABCDEFGHIJKLMNOP"[CLASSES.index(x)] for x in TEXTURE)
+    texture = "".join("0123456789abcdef"[CLASSES.index(x)] for x in TEXTURE)
     rows = pd.concat([some_rows(), planted("-" * 1280), planted(texture, "texture")])
     frame = standing_table.numbers(rows)
     silent, textured = (
@@ -209,7 +209,7 @@ def test_what_was_not_measured_is_a_dash_and_not_zero():
 
 def test_names_of_submissions_are_shown_as_text():
     name = "<script>alert(1)</script>|[x](javascript:y)`*_"
-    rows = pd.concat([some_rows(), planted("A" * 1280, name, source="javascript:z")])
+    rows = pd.concat([some_rows(), planted("0" * 1280, name, source="javascript:z")])
     table = standing_table.format_table(standing_table.numbers(rows))
     assert "<script" not in table and "](" not in table and "javascript:z" not in table
     (line,) = (line for line in table.splitlines() if "alert" in line)
@@ -232,22 +232,22 @@ def test_every_row_says_its_licence_and_the_step_that_decided():
 
 def test_letters_are_read_as_they_are_written():
     decision = np.array([*range(16), observers.NO_ANSWER, observers.NO_ROW])
-    assert letter_answers.encode(decision) == "ABCDEFGHIJKLMNOP-."
-    np.testing.assert_array_equal(letter_answers.decode("ABCDEFGHIJKLMNOP-."), decision)
+    assert letter_answers.encode(decision) == "0123456789abcdef-."
+    np.testing.assert_array_equal(letter_answers.decode("0123456789abcdef-."), decision)
     assert letter_answers.decode("+") == [observers.NO_ANSWER]
 
 
-@pytest.mark.parametrize("answers", ["A" * 1279, "A" * 1279 + "Q", "A" * 1279 + "+"])
-def test_a_file_of_wrong_letters_is_refused(tmp_path, answers):
+@pytest.mark.parametrize("answers", ["0" * 1279, "0" * 1279 + "g", "0" * 1279 + "+"])
+def test_a_file_of_wrong_symbols_is_refused(tmp_path, answers):
     path = tmp_path / "answers.csv"
     stored_answers.write(planted(answers), path)
-    with pytest.raises(ValueError, match=r"answers\.csv: must have 1280 letters"):
+    with pytest.raises(ValueError, match=r"answers\.csv: must have 1280 symbols"):
         stored_answers.read(path)
 
 
 def test_an_observer_with_two_rows_is_refused(tmp_path):
     path = tmp_path / "answers.csv"
-    stored_answers.write(pd.concat([planted("A" * 1280)] * 2), path)
+    stored_answers.write(pd.concat([planted("0" * 1280)] * 2), path)
     with pytest.raises(ValueError, match="name each observer once"):
         stored_answers.read(path)
 
@@ -257,8 +257,8 @@ def test_words_of_a_caption():
     assert stored_answers.named_classes("A collage of Clocks.", plurals=True) == {9}
     assert stored_answers.named_classes("Two knives", plurals=True) == {13}
     assert stored_answers.named_classes("a cat on a car; carpets") == {6, 7}
-    letters = [stored_answers._to_letter(x) for x in (set(), {7}, {6, 7})]
-    assert letters == ["-", "H", "+"]
+    letters = [stored_answers._to_symbol(x) for x in (set(), {7}, {6, 7})]
+    assert letters == ["-", "7", "+"]
 
 
 def test_an_accepted_submission_is_added_and_a_refused_one_is_not(tmp_path, capsys):
@@ -329,7 +329,7 @@ def test_stored_answers_are_those_of_the_published_files():
         )
         answers = {re.sub(r"^.*_|\.png$", "", x[image]): x[label].lower() for x in rows}
         letters = [
-            "ABCDEFGHIJKLMNOP"[CLASSES.index(answers[name])]
+            "0123456789abcdef"[CLASSES.index(answers[name])]
             if answers[name] in CLASSES
             else "-"
             for name in tables.cue_conflicts()

@@ -10,7 +10,7 @@ parsing.py     raw responses such as "D. bird" -> a class, or no answer
 tables.py      files -> observers
 scores.py      shape bias and accuracy of the observers of a panel, counted by image
 letter_answers.py
-               the answers of the standing table, stored/answers.csv, a letter per image
+               the answers of the standing table, stored/answers.csv, a symbol per image
 submission.py  folders of decisions that others send in -> observers, problems, warnings; with
                submission_info.py, their submission.json, and submission_tables.py
 

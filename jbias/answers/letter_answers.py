@@ -1,8 +1,8 @@
-"""Answers stored as letters: those of the standing table, in stored/answers.csv.
+"""Answers stored as a symbol per image: those of the standing table, in stored/answers.csv.
 
 A row is an observer: a person, or a model with one task and prompt. Its answers to the 1,280 cue
-conflicts of Geirhos et al., in the order of `images()`, are a text of as many letters: A to P for
-the 16 classes in alphabetical order, "-" for no answer, "+" for several classes, which are no
+conflicts of Geirhos et al., in the order of `images()`, are a text of as many symbols: 0 to 9 and a to
+f, hexadecimal digits, for the 16 classes in alphabetical order, "-" for no answer, "+" for several classes, which are no
 answer, and "." for an image that the file has no row for. See stored/README.md.
 """
 
@@ -20,12 +20,12 @@ from jbias.data import tables
 ANSWERS = pathlib.Path(__file__).parent / "stored" / "answers.csv"
 NAME, READER, TEXT = "observer", "reader", "answers"  # Columns.
 SUBMISSIONS = "submissions"  # Group of what `studies.standing_table add` has added.
-LETTERS = "ABCDEFGHIJKLMNOP"
+DIGITS = "0123456789abcdef"
 NONE, NO_ROW, SEVERAL = "-", ".", "+"
 
 
 def images() -> tuple[str, ...]:
-    """Return the names of the images that the letters are about, in their order."""
+    """Return the names of the images that the symbols are about, in their order."""
     return tables.cue_conflicts()
 
 
@@ -40,36 +40,36 @@ def cues() -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
 
 
 def encode(decision: Int[np.ndarray, "n"]) -> str:
-    """Return decisions about `images()` as letters."""
-    letters = {**dict(enumerate(LETTERS)), observers.NO_ANSWER: NONE}
-    letters[observers.NO_ROW] = NO_ROW
-    return "".join(letters[int(number)] for number in decision)
+    """Return decisions about `images()` as symbols."""
+    symbols = {**dict(enumerate(DIGITS)), observers.NO_ANSWER: NONE}
+    symbols[observers.NO_ROW] = NO_ROW
+    return "".join(symbols[int(number)] for number in decision)
 
 
 def decode(answers: str) -> Int[np.ndarray, "n"]:
-    """Return the decisions that letters stand for; several classes are no answer."""
-    numbers = {letter: number for number, letter in enumerate(LETTERS)}
+    """Return the decisions that symbols stand for; several classes are no answer."""
+    numbers = {digit: number for number, digit in enumerate(DIGITS)}
     numbers |= {
         NONE: observers.NO_ANSWER,
         SEVERAL: observers.NO_ANSWER,
         NO_ROW: observers.NO_ROW,
     }
-    return np.array([numbers[letter] for letter in answers], np.int32)
+    return np.array([numbers[symbol] for symbol in answers], np.int32)
 
 
 def is_stored(path: str) -> bool:
-    """Return True if a CSV file has the columns of answers stored as letters."""
+    """Return True if a CSV file has the columns of answers stored as symbols."""
     if not path.lower().endswith(".csv"):
         return False
     _, header = next(table_rows.read(path), ("", []))
     return {NAME, TEXT} <= {*header}
 
 
-def read(path: str, *, letters: str = LETTERS + NONE + SEVERAL + NO_ROW) -> list[dict]:
+def read(path: str, *, symbols: str = DIGITS + NONE + SEVERAL + NO_ROW) -> list[dict]:
     """Return the rows of a file of stored answers as texts by column.
 
-    letters: those that answers may have. ValueError for a file without the columns "observer" and
-    "answers", a row with other letters or too few, and an observer with two rows.
+    symbols: those that answers may have. ValueError for a file without the columns "observer" and
+    "answers", a row with other symbols or too few, and an observer with two rows.
     """
     table = table_rows.read(path)
     where, header = next(table, (f"{path}:1", []))
@@ -80,9 +80,9 @@ def read(path: str, *, letters: str = LETTERS + NONE + SEVERAL + NO_ROW) -> list
         row = dict(zip(header, cells, strict=True))
         answers, name = row[TEXT], _name(row)
         errors.check(
-            len(answers) == len(images()) and {*answers} <= {*letters},
+            len(answers) == len(images()) and {*answers} <= {*symbols},
             path,
-            f"have {len(images())} letters of {letters} for {row[NAME]}",
+            f"have {len(images())} symbols of {symbols} for {row[NAME]}",
             answers[:40],
         )
         errors.check(name not in names, path, "name each observer once", name)

@@ -95,9 +95,7 @@ def stored(name, *, num_changed=0):
         for x in letter_answers.read(str(letter_answers.ANSWERS))
         if x["observer"] == name
     ]
-    decided = [
-        CLASSES[ord(x) - ord("A")] if x.isalpha() else "na" for x in row["answers"]
-    ]
+    decided = [CLASSES[int(x, 16)] if x.isalnum() else "na" for x in row["answers"]]
     assert "na" not in decided[:num_changed]
     return ["na"] * num_changed + decided[num_changed:]
 
@@ -991,7 +989,7 @@ def test_the_command_compares_with_the_standing_table_and_known_files(tmp_path, 
     assert num_rows >= 83 and submit.main([str(folder)]) == 1
     out = capsys.readouterr().out
     assert f"compared with {num_rows} observers that are listed already" in out
-    letters = "".join(chr(ord("A") + CLASSES.index(x)) for x in answers())
+    letters = "".join(f"{CLASSES.index(x):x}" for x in answers())
     newer = tmp_path / "newer" / "answers.csv"
     newer.parent.mkdir()
     newer.write_text(
