@@ -7,7 +7,8 @@ Arguments follow the colon, separated by commas, as in --config=configs/erm.py:d
                     ImageNet with train/ and val/ (docs/data.md), trained by the recipe of
                     the algorithm's authors if they published one; `subset` if only some
                     of the classes are in root
-:data=pacs,root=... PACS: trains on one style (`style`), tests on the other three
+:data=pacs,root=... PACS: trains on one style (`style`), tests on the other three; with
+                    `held_out=sketch` trains on the other three, tests on that one
 :data=tiny_imagenet,root=...,stimuli=...
                     Tiny ImageNet: tests on its validation images, and on Geirhos' stimuli
                     if `stimuli` names their folder
@@ -35,7 +36,8 @@ Arguments follow the colon, separated by commas, as in --config=configs/erm.py:d
 :data=NAME,root=...,train=...,valid=...,tests=a+b
                     any other set in files of docs/data.md, such as office_home, at its
                     default size; splits as for data=folder. A set with the splits
-                    train, valid and test needs only its root
+                    train, valid and test needs only its root. Sets of domains, such as
+                    office_home, may leave out one of them: `held_out=clipart`
 :shift=C6,attribute=...,images=...,shift_seed=...
                     trains under a chosen shift of an attribute: M0 to M4 (marginal), C0
                     to C6 (conditional) or J0 to J4 (joint), or on a single value such as

@@ -10,6 +10,7 @@ from jaxtyping import Float, UInt8
 
 from jbias import data, errors
 from jbias.data import base, class_maps, loader, shifts
+from jbias.data import sources as image_sources
 from jbias.data.base import Columns
 
 Options = Mapping[str, Any]
@@ -164,12 +165,65 @@ def open_test_source(
     """Return the source of a test set.
 
     where: the entry's name in the config, for messages. options: the entry; "aggregate",
-    "mapping" and "restrict", for `class_map`, are ignored. size, open_set: see `train_set`.
+    "mapping" and "restrict", for `class_map`, are ignored. With the entry "also", a list of
+    entries, the source has the images of all of them; see `join`. size, open_set: see `train_set`.
     """
     source_options = {
-        key: value for key, value in options.items() if key not in _MATCHING_ENTRIES
+        key: value
+        for key, value in options.items()
+        if key not in (*_MATCHING_ENTRIES, "also")
     }
-    return open_set(where, source_options, size)
+    first = open_set(where, source_options, size)
+    also = options.get("also", ())
+    errors.check_type(f"{where}.also", also, (list, tuple))
+    if not also:
+        return first
+    places = [f"{where}.also[{i}]" for i in range(len(also))]
+    more = [
+        open_set(place, more_options, size) for place, more_options in zip(places, also)
+    ]
+    with base.explain_errors(f"{where}.also: ", ValueError):
+        return join([first, *more])
+
+
+def join(sources: Sequence[base.Source]) -> base.Source:
+    """Return a source of the images of all sources, such as several splits of one data set.
+
+    Names of images begin with the name of their split. The columns are those of `join_columns`, with
+    the number of each image's source as "domain", named by the splits. Further arrays, which only
+    training uses, are left out. ValueError for sources of different classes, measures, sizes or
+    preprocessing, for sources with the same name, and for images in memory joined with images
+    in files.
+    """
+    first = sources[0]
+    splits = [source.name.partition("/")[2] or source.name for source in sources]
+    errors.check(len({*splits}) == len(splits), "splits", "differ", splits)
+    short = [split.partition("[")[0] for split in splits]
+    prefixes = short if len({*short}) == len(short) else splits
+    for source in sources[1:]:
+        must = f"fit {first.name}"
+        is_alike = isinstance(source, type(first)) and source.measures == first.measures
+        is_alike &= source.preprocessing == first.preprocessing
+        is_alike &= source.shape == first.shape
+        remedy = "evaluate on them as sets of their own"
+        errors.check(is_alike, source.name, must, source, remedy)
+    columns = join_columns(sources)
+    arrays = {name for source in sources for name in source.arrays}
+    shared_values = {
+        name: _all_values(name, sources)
+        for name in columns
+        if all(name in source.values for source in sources)
+    }
+    digest = " ".join(source.fingerprint for source in sources)
+    return image_sources.join_images(
+        sources,
+        prefixes=[f"{prefix}/" for prefix in prefixes],
+        name="+".join([first.name, *splits[1:]]),
+        fingerprint=hashlib.sha256(digest.encode()).hexdigest(),
+        note="; ".join(dict.fromkeys(x.note for x in sources if x.note)),
+        columns={key: x for key, x in columns.items() if key not in arrays},
+        values={**shared_values, "domain": tuple(prefixes)},
+    )
 
 
 def class_map(
@@ -295,6 +349,12 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     return joined
 
 
+def _all_values(name: str, sources: Sequence[base.Source]) -> tuple[str, ...]:
+    """Return the names of a column's values in any of the sources, in order of appearance."""
+    names = (value for source in sources for value in source.values[name])
+    return tuple(dict.fromkeys(names))
+
+
 def _unify_numbering(
     name: str, sources: Sequence[base.Source], tables: list[dict]
 ) -> None:
@@ -307,9 +367,7 @@ def _unify_numbering(
         for table in tables:
             table.pop(name, None)
         return
-    all_values = [
-        *dict.fromkeys(value for source in sources for value in source.values[name])
-    ]
+    all_values = _all_values(name, sources)
     for source, table in zip(sources, tables):
         new_number = [all_values.index(value) for value in source.values[name]]
         table[name] = np.array(new_number, np.int32)[source.columns[name]]

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -123,6 +123,31 @@ def take(
         arrays={key: array[index] for key, array in source.arrays.items()},
         **images,
     )
+
+
+def join_images(
+    sources: Sequence[base.Source], *, prefixes: Sequence[str], **changes: Any
+) -> base.Source:
+    """Return a source of the images of all sources, which are all in memory or all encoded.
+
+    prefixes: start of the names of each source's images. changes: fields of the new source;
+    fields that are not named are those of the first source, without further arrays.
+    """
+    # Source has no other subclasses.
+    joined = cast(Sequence[ArraySource | EncodedSource], sources)
+    if isinstance(joined[0], ArraySource):
+        named = [
+            prefix + name
+            for source, prefix in zip(joined, prefixes, strict=True)
+            for name in source.files
+        ]
+        images = np.concatenate([source.images for source in joined])
+        has_names = len(named) == len(images)
+        changes |= {"images": images, "files": tuple(named) if has_names else ()}
+    else:
+        image_stores = [source.store for source in joined]
+        changes["store"] = stores.JoinedStore.join(image_stores, prefixes)
+    return dataclasses.replace(joined[0], arrays={}, **changes)
 
 
 def _with_note(source: base.Source, note: str, **changes: Any) -> base.Source:

@@ -61,20 +61,71 @@ def test_a_user_chooses_how_images_are_made_square(tree):
     assert squeezed.preprocessing.endswith("squeezed to 4x4")
 
 
-def test_one_domain_is_left_out(tree):
-    """Three domains train, as one set with the column "domain"; the fourth is the test."""
-    folders = ("Caltech101", "LabelMe", "SUN09", "VOC2007")
+DOMAIN_FOLDERS = ("Caltech101", "LabelMe", "SUN09", "VOC2007")
+
+
+@pytest.fixture
+def vlcs_root(tree):
+    """Return a folder like VLCS with 20 images of each class in each domain."""
     classes = tables.class_names("vlcs")
-    root = str(tree({f"{f}/{x}": 4 for f in folders for x in classes}))
-    domain = lambda split: dict(data="vlcs", split=split, root=root)
-    options = domain("caltech101[:75%]")
-    options["also"] = (domain("labelme[:75%]"), domain("sun09[:75%]"))
-    trained = config_sets.train_set("config.train", options, size=8)
+    return str(tree({f"{f}/{x}": 20 for f in DOMAIN_FOLDERS for x in classes}))
+
+
+def test_one_domain_is_left_out(vlcs_root):
+    """Three domains train and validate, with the column "domain"; the fourth is the test."""
+    config = erm.get_config(f"data=vlcs,root={vlcs_root},held_out=sun09").to_dict()
+    trained = config_sets.train_set("config.train", config["train"], size=8)
     columns = config_sets.join_columns(trained.sources)
-    assert np.bincount(columns["domain"]).tolist() == [15, 15, 15]
-    config = erm.get_config(f"data=vlcs,root={root},train=sun09,tests=voc2007")
-    assert (config.train.split, config.size) == ("sun09[:90%]", 224)
-    assert config.tests.voc2007.split == "voc2007"
+    assert np.bincount(columns["domain"]).tolist() == [90, 90, 90]
+    assert config["train"]["batch"] == 96
+    valid = config_sets.open_test_source("config.valid", config["valid"], size=8)
+    assert valid.values["domain"] == ("caltech101", "labelme", "voc2007")
+    assert np.bincount(valid.columns["domain"]).tolist() == [10, 10, 10]
+    (test,) = config["tests"].values()
+    assert (test["split"], test["data"]) == ("sun09", "vlcs")
+    trained_files = {
+        f"{source.name.partition('/')[2].partition('[')[0]}/{file}"
+        for source in trained.sources
+        for file in source.files
+    }
+    assert len({*valid.files}) == 30 and not {*valid.files} & trained_files
+
+
+def test_joined_images_are_those_of_their_sources(vlcs_root):
+    """A joined source has each source's images and labels, also a selection of them."""
+    splits = [
+        data.load("vlcs", name, root=vlcs_root, size=8) for name in ("labelme", "sun09")
+    ]
+    joined = config_sets.join(splits)
+    expected = [split[i] for split in splits for i in range(len(split))]
+    assert len(joined) == len(expected) == 200
+    for i in (0, 99, 100, 199):
+        assert joined[i]["label"] == expected[i]["label"]
+        np.testing.assert_array_equal(joined[i]["image"], expected[i]["image"])
+    few = sources.take(joined, np.array([150, 3]), digest="two")
+    np.testing.assert_array_equal(few.image(0), expected[150]["image"])
+    assert few.files == (joined.files[150], joined.files[3])
+    assert joined.fingerprint not in {split.fingerprint for split in splits}
+
+
+def test_sources_that_do_not_fit_are_not_joined(vlcs_root):
+    small, large = (
+        data.load("vlcs", name, root=vlcs_root, size=size)
+        for name, size in (("labelme", 8), ("sun09", 9))
+    )
+    with pytest.raises(ValueError, match="vlcs/sun09: must fit vlcs/labelme"):
+        config_sets.join([small, large])
+    with pytest.raises(ValueError, match="splits: must differ"):
+        config_sets.join([small, small])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["data=vlcs,root=x,held_out=photo", "data=waterbirds,root=x,held_out=test"],
+)
+def test_a_domain_that_does_not_exist_is_not_held_out(arguments):
+    with pytest.raises(ValueError, match="config argument"):
+        erm.get_config(arguments)
 
 
 def png(size=(2, 2), border=0):

@@ -185,3 +185,46 @@ class ArrayRecordStore(Store):
 
     def key(self, index: int) -> str:
         return f"{self.names[index]} (record {self.record[index]})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class JoinedStore(Store):
+    """A store of the images of several stores.
+
+    prefixes: start of the names of each store's images, such as "photo/"; they differ, so that
+    names and keys are unique.
+    """
+
+    stores: tuple[Store, ...]
+    prefixes: tuple[str, ...]
+    names: tuple[str, ...]
+    store: Int[np.ndarray, "n"]  # Index of each image's store.
+    row: Int[np.ndarray, "n"]  # Index of each image in its store.
+
+    @classmethod
+    def join(cls, stores: Sequence[Store], prefixes: Sequence[str]) -> "JoinedStore":
+        """Return a store of all images, in the order of the stores."""
+        counts = [len(store.names) for store in stores]
+        names = [
+            prefix + name
+            for store, prefix in zip(stores, prefixes, strict=True)
+            for name in store.names
+        ]
+        return cls(
+            stores=tuple(stores),
+            prefixes=tuple(prefixes),
+            names=tuple(names),
+            store=np.repeat(np.arange(len(counts)), counts),
+            row=np.concatenate([np.arange(count) for count in counts]),
+        )
+
+    def open(self, index: int) -> str | BinaryIO:
+        """Return the path or an open file of an image, as its store does."""
+        return self.stores[self.store[index]].open(int(self.row[index]))
+
+    def where(self, index: int) -> str:
+        return self.stores[self.store[index]].where(int(self.row[index]))
+
+    def key(self, index: int) -> str:
+        number = self.store[index]
+        return self.prefixes[number] + self.stores[number].key(int(self.row[index]))
