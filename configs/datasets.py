@@ -117,15 +117,16 @@ def _hold_out(c: ml_collections.ConfigDict, arg) -> None:
     def part(split: str) -> dict:
         return dict(data=arg.data, split=split, root=arg.root)
 
-    first, *others = training_domains
+    first, *other_domains = training_domains
     c.train = dict(
         part(f"{first}[:90%]"),
-        also=tuple(part(f"{domain}[:90%]") for domain in others),
+        also=tuple(part(f"{domain}[:90%]") for domain in other_domains),
         shares=(1 / len(training_domains),) * len(training_domains),
         batch=(4 if arg.smoke else 32) * len(training_domains),
     )
     c.valid = dict(
-        part(f"{first}[90%:]"), also=tuple(part(f"{domain}[90%:]") for domain in others)
+        part(f"{first}[90%:]"),
+        also=tuple(part(f"{domain}[90%:]") for domain in other_domains),
     )
     c.tests = {_name_of_set(arg.held_out): part(arg.held_out)}
 
