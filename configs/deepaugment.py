@@ -12,6 +12,9 @@ Cost: 1.0 of ERM a step, 2 or 3 times the steps. On ImageNet as the authors: 30 
 from trained weights (`init`), batches of 1024, Nesterov, cosine.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import ml_collections
 
 from jbias.configs import common
@@ -35,12 +38,31 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(name="erm"),
         imagenet=dict(epochs=30.0, train=dict(batch=1024), optim=recipe),
     )
-    split = c.train.split.partition("[")[0]
-    has_wnids = c.train.data in ("imagenet", "tiny_imagenet")
-    space = c.train.get("space", "wnid" if has_wnids else "names")
-    c.train.also = tuple(
-        dict(data="folder", root=f"{damaged.prepared}/{net}", split=split, space=space)
+    clean = (c.train, *c.train.get("also", ()))
+    images = [
+        _damaged_images(options, folder=f"{damaged.prepared}/{net}")
         for net in nets
-    )
+        for options in clean
+    ]
+    c.train.also = (*clean[1:], *images)
+    if "shares" in c.train:  # Equal shares of all domains and networks.
+        num_sources = len(clean) + len(images)
+        c.train.shares = (1 / num_sources,) * num_sources
+        # Whole numbers of images, at least as many as before.
+        c.train.batch = -(-c.train.batch // num_sources) * num_sources
     common.add_label(c, damaged.nets)
     return c
+
+
+def _damaged_images(options: Mapping[str, Any], *, folder: str) -> dict[str, str]:
+    """Return the entry of config.train.also for the damaged images of a training set.
+
+    options: of the training set. folder: of the images of one network.
+    """
+    has_wnids = options["data"] in ("imagenet", "tiny_imagenet")
+    return {
+        "data": "folder",
+        "root": folder,
+        "split": options["split"].partition("[")[0],
+        "space": options.get("space", "wnid" if has_wnids else "names"),
+    }

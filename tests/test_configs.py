@@ -325,6 +325,16 @@ def test_deepaugments_sets_are_in_the_folders_of_the_prepare_command(arg, split,
     assert also == [(f"prepared/{net}", split, space) for net in ("cae", "edsr")]
 
 
+def test_deepaugment_adds_images_of_each_domain_in_equal_shares():
+    config = make_config("deepaugment", "data=pacs,root=x,held_out=sketch,nets=cae")
+    clean = ["photo[:90%]", "art_painting[:90%]", "cartoon[:90%]"]
+    damaged = ["photo", "art_painting", "cartoon"]
+    splits = [entry["split"] for entry in (config["train"], *config["train"]["also"])]
+    assert splits == [*clean, *damaged]
+    assert config["train"]["shares"] == (1 / 6,) * 6
+    assert config["train"]["batch"] == 96
+
+
 @cases.each("name", ["infodrop", "simclr", "sin_in"])
 def test_epochs_apply_to_the_first_stage(name):
     config = importlib.import_module(f"jbias.configs.{name}").get_config()
