@@ -50,6 +50,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "texture": ("texture", "texture_class", "texture_label"),
     "condition": ("condition",),
     "options": ("drawn_options",),
+    "prompt": ("prompt",),
 }
 # Names of roles for messages, where they differ.
 _WORDS = {
@@ -69,6 +70,7 @@ KEYS: Mapping[str, str] = {
     "texture": "texture",
     "condition": "condition",
     "options": "options",
+    "prompt": "prompt",
 }
 
 # Columns of tables of scores, for a message.
@@ -92,6 +94,7 @@ class Roles:
     texture: str
     condition: str
     options: str  # Of the question that the words of a row answer.
+    prompt: str  # The question or template that a row answers, a factor of the model.
 
 
 def parse(text: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import glob
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ PARSE = ("published", "raw")
 TASKS = ("vqa", "captioning")  # Folders that are tasks.
 SUFFIXES = (".csv", ".parquet")
 _TIMESTAMP = re.compile(r"^(?:\d{8}_\d{6}|\d{4}x{4}_y{6})_")
+_MAX_PROMPT = 60  # Letters of a prompt in an observer's name.
 _PROMPT = re.compile(r"_(None|CLS|a_photo_of_a_CLS\.)$")
 
 
@@ -177,7 +179,7 @@ def read(
     errors.refuse_all([message for _, message in sorted(refusals)])
     for line in reading_notes.lines([x.reading for x in read_files], parse=parse):
         say(line)
-    read_observers = [x.observer for x in read_files]
+    read_observers = name_prompts(x.observer for x in read_files)
     sessions = same_images.shorten_ids(same_images.join_sessions(read_observers))
     named = sorted(_make_unique(sessions), key=lambda x: (x.name, x.dataset))
     for line in same_images.describe_unshared(named):
@@ -222,10 +224,11 @@ class Cells(NamedTuple):
     texture: str
     condition: str
     options: str
+    prompt: str
 
 
 class _Table(NamedTuple):
-    """The rows of one file that are about one set and by one observer."""
+    """The rows of one file that are about one set, by one observer with one prompt."""
 
     file: _File
     stem: str  # The file's name without its ending.
@@ -233,6 +236,7 @@ class _Table(NamedTuple):
     roles: column_names.Roles
     observer: str
     dataset: str  # As the file or the user names it; "" if unknown.
+    prompt: str  # Of the table's column; "" without one.
     cells: Sequence[Cells]
     rows: Sequence[stimulus_names.Row]  # Of the same rows.
 
@@ -262,9 +266,9 @@ def _read_tables(file: _File, columns: Mapping[str, str], dataset: str) -> list[
     cells, roles = read_cells(file.path, columns)
     stem = os.path.basename(file.path).rpartition(".")[0]
     by_set = collections.defaultdict(list)
-    for row in cells:
+    for row, prompt in zip(cells, prompts_of(cells), strict=True):
         set_name = stimulus_names.set_name(dataset or row.dataset)
-        by_set[row.observer.strip(), set_name].append(row)
+        by_set[row.observer.strip(), set_name, prompt].append(row)
     with open(file.path, "rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
     return [
@@ -275,6 +279,7 @@ def _read_tables(file: _File, columns: Mapping[str, str], dataset: str) -> list[
             roles=roles,
             observer=name or observer_name(stem),
             dataset=set_name,
+            prompt=prompt,
             cells=set_rows,
             rows=[
                 stimulus_names.Row(
@@ -283,7 +288,33 @@ def _read_tables(file: _File, columns: Mapping[str, str], dataset: str) -> list[
                 for row in set_rows
             ],
         )
-        for (name, set_name), set_rows in by_set.items()
+        for (name, set_name, prompt), set_rows in by_set.items()
+    ]
+
+
+def prompts_of(cells: Sequence[Cells]) -> list[str]:
+    """Return the prompt of each row, by which an observer's rows are told apart; "" for none.
+
+    Rows of an observer with several prompts are those of several prompts if an image has two of
+    them. Otherwise each image has a question of its own, such as one with drawn options, and the
+    prompt of these rows is "".
+    """
+    images = collections.Counter(
+        (row.observer.strip(), row.dataset, row.condition, row.image) for row in cells
+    )
+    prompts: dict[str, set[str]] = {}
+    repeated: set[str] = set()  # Observers that were asked about an image again.
+    for row in cells:
+        name = row.observer.strip()
+        prompts.setdefault(name, set()).add(" ".join(row.prompt.split()))
+        if images[name, row.dataset, row.condition, row.image] > 1:
+            repeated.add(name)
+    factors = {
+        name: name in repeated or len(values) == 1 for name, values in prompts.items()
+    }
+    return [
+        " ".join(row.prompt.split()) if factors[row.observer.strip()] else ""
+        for row in cells
     ]
 
 
@@ -371,7 +402,7 @@ def _make_observer(
         parser=parsing.VERSION if reading.num_parsed else "",
         options=set_options,
         drawn_options=tuple(options_by_row[i] for i in order) if is_drawn else None,
-        factors=_factors(table.observer, table.stem, table.file),
+        factors=_factors(table),
         path=table.file.path,
         sha256=table.sha256,
     )
@@ -515,19 +546,59 @@ def observer_name(stem: str) -> str:
     return name or stem
 
 
-def _factors(name: str, stem: str, file: _File) -> dict[str, str]:
+def _factors(table: _Table) -> dict[str, str]:
     """Return the factors of an observer, see `observers.Observer`.
 
-    The prompt "None" is "none": pandas reads "None" in a table as a missing value.
+    The prompt is that of the table's column, else of the file's name. The prompt "None" is "none":
+    pandas reads "None" in a table as a missing value.
     """
-    prompt = _PROMPT.search(stem)
+    name, file = table.observer, table.file
+    match = None if table.prompt else _PROMPT.search(table.stem)
     folder = os.path.basename(os.path.dirname(os.path.abspath(file.path)))
+    prompt = match[1] if match else table.prompt
     return {
-        "model": name.removesuffix(prompt[0]) if prompt else name,
+        "model": name.removesuffix(match[0]) if match else name,
         "task": folder if folder in TASKS else "",
-        "prompt": prompt[1].replace("None", "none") if prompt else "",
+        "prompt": "none" if prompt == "None" else prompt,
         "group": file.group,
     }
+
+
+def name_prompts(
+    read_observers: Iterable[observers.Observer],
+) -> list[observers.Observer]:
+    """Return the observers, those of one name with several prompts renamed "name, prompt".
+
+    Long prompts are cut, and numbered if they begin alike.
+    """
+    by_name: dict[str, dict[str, None]] = {}
+    read_observers = [*read_observers]
+    for observer in read_observers:
+        prompt = observer.factors.get("prompt", "")
+        by_name.setdefault(observer.name, {})[prompt] = None
+    labels = {name: short_prompts([*values]) for name, values in by_name.items()}
+    named = []
+    for observer in read_observers:
+        prompt = observer.factors.get("prompt", "")
+        if prompt and len(by_name[observer.name]) > 1:
+            label = labels[observer.name][prompt]
+            observer = dataclasses.replace(observer, name=f"{observer.name}, {label}")
+        named.append(observer)
+    return named
+
+
+def short_prompts(prompts: Sequence[str]) -> dict[str, str]:
+    """Return a short and unique text for each of several prompts, by prompt."""
+    labels: dict[str, str] = {}
+    for prompt in prompts:
+        is_long = len(prompt) > _MAX_PROMPT
+        label = start = f"{prompt[:_MAX_PROMPT]} ..." if is_long else prompt
+        for number in itertools.count(2):
+            if label not in labels.values():
+                break
+            label = f"{start} ({number})"
+        labels[prompt] = label
+    return labels
 
 
 def _make_unique(read_observers: list[observers.Observer]) -> list[observers.Observer]:

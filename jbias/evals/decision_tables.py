@@ -196,11 +196,12 @@ def load(
     """
     stimulus_keys = stimuli(suite)
     images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
-    by_network: dict[str, dict[StimulusKey, Responses]] = {}
+    by_network: dict[tuple[str, str], dict[StimulusKey, Responses]] = {}
     first_row: dict[tuple, str] = {}
     for file in tables.decision_files(path, columns=columns, say=say):
         for row in _located_rows(file, columns, suite, images):
-            row_key = row.network, row.dataset, row.condition, row.number
+            network_key = row.network, row.prompt
+            row_key = *network_key, row.dataset, row.condition, row.number
             if row_key in first_row:
                 raise ValueError(
                     f"{row.where}: a stimulus must be decided about once, got "
@@ -208,7 +209,7 @@ def load(
                     "out"
                 )
             first_row[row_key] = row.where
-            decided = by_network.setdefault(row.network, {})
+            decided = by_network.setdefault(network_key, {})
             stimulus = row.dataset, row.condition
             if stimulus not in decided:
                 size = len(suite.sources[row.dataset])
@@ -219,10 +220,34 @@ def load(
             f"{path}: must hold decisions about {', '.join(images)}, got none; choose "
             "the suite that these stimuli are of"
         )
-    for network, decided in by_network.items():
+    names = _network_names([*by_network])
+    for (model, prompt), decided in by_network.items():
+        network = names[model, prompt]
         for line in describe_lacking(decided, suite.sources):
             say(f"{network}: {line}")
-        yield make_network(network, path, sources=suite.sources, decided=decided)
+        factors = {"factors": {"model": model, "prompt": prompt}} if prompt else {}
+        yield make_network(
+            network,
+            path,
+            sources=suite.sources,
+            decided=decided,
+            details=factors,
+        )
+
+
+def _network_names(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return a name for each (model, prompt): the model, with the prompt if it has several."""
+    prompts: dict[str, list[str]] = {}
+    for model, prompt in keys:
+        prompts.setdefault(model, []).append(prompt)
+    names = {}
+    for model, values in prompts.items():
+        labels = tables.short_prompts(values)
+        for prompt in values:
+            is_named = bool(prompt) and len(values) > 1
+            label = labels[prompt].replace("/", "-").replace("\\", "-")
+            names[model, prompt] = f"{model}, {label}" if is_named else model
+    return names
 
 
 def describe_lacking(
@@ -269,6 +294,7 @@ class _LocatedRow(NamedTuple):
     where: str  # The file and its line.
     image: str  # As the file spells it.
     network: str
+    prompt: str  # Of the table's column; "" without one.
     dataset: str
     condition: str
     number: int  # Number of the image in the set.
@@ -295,7 +321,7 @@ def _located_rows(
     counts: collections.Counter[str] = collections.Counter()  # Rows by set.
     cells, roles = tables.read_cells(file, columns)
     set_column = roles.dataset or "set"
-    for row in cells:
+    for row, prompt in zip(cells, tables.prompts_of(cells), strict=True):
         where, image = row.where, row.image
         answer = row.decision if roles.decision else row.raw
         dataset = row.dataset or _likely_set(stem, image, images, sets)
@@ -340,6 +366,7 @@ def _located_rows(
             where=where,
             image=image,
             network=row.observer or stem,
+            prompt=prompt,
             dataset=dataset,
             condition=condition,
             number=number,

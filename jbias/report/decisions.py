@@ -4,7 +4,8 @@ r"""Compare models and people by their decisions about single images; no images 
 
 Reads CSV files with one row per image, as published or as model-vs-human writes them: a file per
 model or person, or folders of files. The names of the images tell the set and the right classes
-(Geirhos' cue conflicts, the sets of model-vs-human), or a column does. The page has shape bias
+(Geirhos' cue conflicts, the sets of model-vs-human), or a column does. Folders of measured networks
+are read, too. The page has shape bias
 and accuracy with intervals, simultaneous confidence intervals of ranks, differences of all pairs
 on the same images, error consistency with people and between models, and prompt and task as
 factors. Images without an answer are counted, not dropped. Writes to --out: index.html (a page
@@ -40,19 +41,23 @@ def _write(args: argparse.Namespace) -> Iterator[str]:
     """
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.answers import columns, letter_options, observers, tables
-    from jbias.report import document
+    from jbias.report import document, measured_observers
     from jbias.report.pages.decisions import decisions_page, standing
 
     names = read_names(args.names) if args.names else None
     notes: list[str] = []
-    observed = tables.read(
-        args.decisions,
-        columns=columns.parse(args.columns or ""),
-        dataset=args.set or "",
-        parse=args.parse,
-        options=letter_options.parse(args.options),
-        say=notes.append,
-    )
+    folders, paths = measured_observers.split_paths(args.decisions)
+    observed = measured_observers.read(folders)
+    if paths:
+        observed += tables.read(
+            paths,
+            columns=columns.parse(args.columns or ""),
+            dataset=args.set or "",
+            parse=args.parse,
+            options=letter_options.parse(args.options),
+            say=notes.append,
+        )
+    measured_observers.check_unique(observed)
     if names is not None:
         observed, unused = standing.renamed(observed, names)
         notes += [f"{args.names}: no observer is called {name!r}." for name in unused]
@@ -102,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         required=True,
         help="CSV files of decisions, or folders, which are searched with all their subfolders; "
-        "the name of a subfolder is the group of its observers",
+        "the name of a subfolder is the group of its observers. Folders of networks that `jbias "
+        "measure` wrote, and the folder that contains them, are read, too",
     )
     parser.add_argument("--out", **cli.OUT, help="folder to write the page into")
     cli.add_figures(parser)
@@ -111,7 +117,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=NAME,...",
         help="names of the columns in your files, e.g. response=predicted,image=path. The keys "
         "are response (the decided class), raw (the model's own words), image, label (the "
-        "correct class), network, set and options (drawn for each image) (default: recognised by their names; ambiguous columns "
+        "correct class), network, prompt (a factor of the network), set and options (drawn for "
+        "each image) (default: recognised by their names; ambiguous columns "
         "are refused)",
     )
     parser.add_argument(

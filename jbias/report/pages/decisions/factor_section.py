@@ -103,6 +103,7 @@ def _factor_blocks(standing: Standing, crossed: Crossed) -> Blocks:
     )
     yield document.Text(verdict(standing, crossed))
     yield _level_words(crossed)
+    yield _range_table(standing, crossed)
     yield _level_figure(standing, crossed)
     yield _difference_table(standing, crossed.factor, differences)
     yield _mean_table(standing, crossed)
@@ -188,6 +189,58 @@ def _level_figure(standing: Standing, crossed: Crossed) -> document.Figure:
         f"{standing.main_name.capitalize()} by {crossed.factor}, with {standing_lib.LEVEL} "
         "bootstrap intervals over images.",
         lambda: decision_plots.levels(models, estimates, label=standing.main_name),
+    )
+
+
+def range_frame(standing: Standing, crossed: Crossed) -> pd.DataFrame:
+    """Return the range of the main score over the levels of each model.
+
+    Columns: model, levels (number), lowest and highest (levels), lowest_score, highest_score, range
+    (their difference) and interval (mean width of the intervals of the model's scores). Rows by
+    decreasing range.
+    """
+    main = standing.main
+    rows = []
+    for model, by_level in crossed.observers.items():
+        score = {level: main.value[i] for level, i in by_level.items()}
+        lowest, highest = min(score, key=score.get), max(score, key=score.get)
+        numbers = [*by_level.values()]
+        rows.append(
+            {
+                "model": model,
+                "levels": len(by_level),
+                "lowest": lowest,
+                "lowest_score": score[lowest],
+                "highest": highest,
+                "highest_score": score[highest],
+                "range": score[highest] - score[lowest],
+                "interval": float(np.mean(main.upper[numbers] - main.lower[numbers])),
+            }
+        )
+    frame = pd.DataFrame(rows)
+    return frame.sort_values(["range", "model"], ascending=[False, True])
+
+
+def _range_table(standing: Standing, crossed: Crossed) -> tables.Table | None:
+    """Return the table of `range_frame`."""
+    factor, score, show = crossed.factor, standing.main_name, tables.digits(3)
+    return tables.from_rows(
+        f"{factor}_range{standing.suffix}",
+        f"How much the {factor} changes {score}: the smallest and the largest {score} of each "
+        f"model over its {factor}s, and their difference. Interval: mean width of the "
+        f"{standing_lib.LEVEL} intervals of these numbers, which says how much chance alone moves "
+        f"one number; a range over several {factor}s is larger than 0 by chance, too.",
+        range_frame(standing, crossed),
+        {
+            "model": tables.Column("model", str),
+            "levels": tables.Column(f"{factor}s", tables.whole),
+            "lowest_score": tables.Column(f"smallest {score}", show),
+            "lowest": tables.Column("with", str),
+            "highest_score": tables.Column(f"largest {score}", show),
+            "highest": tables.Column(f"with {factor}", str),
+            "range": tables.Column("range", show),
+            "interval": tables.Column("interval", show),
+        },
     )
 
 
@@ -425,6 +478,7 @@ def results(standing: Standing) -> dict[str, Any]:
             numbers[factor] = {
                 "levels": crossed.levels,
                 "sizes": sizes(standing, crossed),
+                "ranges": range_frame(standing, crossed),
                 "models": [*crossed.observers],
                 "differences": difference_frame(standing, crossed),
                 "means": mean_differences(standing, crossed),
