@@ -179,7 +179,7 @@ _CLOSING = """
   rule or a crop changes the number, so measure your network in this way, with [the suite of biases](own-checkpoint.md).
 - ResNet-50 is listed twice (0.2207 counted, 0.21 printed), also trained on Stylized-ImageNet (0.8061, 0.81): two studies, two
   programs.
-- Each person left 1 to 37 images without an answer; they count for neither cue.
+- Each person left 1 to 37 images without an answer; they are no decisions.
 - Shape bias does not say how well shapes are recognised: a network that is right on few images may have a high shape bias.
 
 [This file](../jbias/report/pages/networks/published_shape_biases.csv) has the numbers. This command writes the page:

@@ -273,7 +273,7 @@ def describe_lacking(
             of_conflicts, consequence = "", "they count as wrong"
             columns = sources[dataset].columns
             if "texture" in columns:
-                consequence += ", and for neither cue"
+                consequence += " for accuracy, and not at all for shape bias"
             if "texture" in columns and len(columns["texture"]) == len(responses):
                 is_conflict = cue_conflict.find_conflicts(
                     np.asarray(columns["label"]), np.asarray(columns["texture"])

@@ -289,7 +289,8 @@ class Measured:
     def _doubted_cues(self) -> Iterator[str]:
         """Yield messages on sets whose decisions match a cue no more often than guesses.
 
-        See `doubts`; sets without a known number of classes are left out.
+        See `doubts`; sets without a known number of classes, and images without an answer, are left
+        out.
         """
         numbers = self.numbers
         is_of_bias = (
@@ -302,7 +303,7 @@ class Measured:
         for dataset in rows["dataset"].unique():
             classes = self.class_counts.get(("shape_bias", dataset), 0)
             lows = [
-                decisions.wilson_interval(row.n - row.count, row.n)[0]
+                _lower_end_for_cues(numbers, row)
                 for row in rows[rows["dataset"] == dataset].itertuples()
             ]
             if classes > 2 and max(lows) <= 2 / classes:
@@ -434,6 +435,16 @@ def _estimate(numbers: pd.DataFrame, row: Any, unit: str, *, reader: str) -> Est
         unanswered=_unanswered(numbers, row),
         reader=reader,
     )
+
+
+def _lower_end_for_cues(numbers: pd.DataFrame, row: Any) -> float:
+    """Return the lower end of Wilson's interval of the answers that match a cue, 0 without answers.
+
+    numbers: all records. row: the record of fraction_neither.
+    """
+    num_unanswered, _ = _unanswered(numbers, row) or (0, 0)
+    num_answers = int(row.n) - num_unanswered
+    return decisions.wilson_interval(num_answers - int(row.count), num_answers)[0]
 
 
 def _unanswered(numbers: pd.DataFrame, row: Any) -> tuple[int, int] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jbias import evals
-from jbias.measures import counting, cue_ranks, decisions
+from jbias.measures import counting, cue_conflict, cue_ranks, decisions
 
 
 def make(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
@@ -12,7 +12,12 @@ def make(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
     measures: names of evals.MEASURES, or the user's own (evals.find_measure). ValueError for
     an unknown name.
     """
-    functions = [evals.find_measure(name, "plain.measures") for name in measures]
+    functions = [
+        cue_conflict.measure_answers
+        if name == "shape_bias"
+        else evals.find_measure(name, "plain.measures")
+        for name in measures
+    ]
 
     @decisions.per_condition
     def numbers(decided: decisions.Decisions) -> decisions.Numbers:

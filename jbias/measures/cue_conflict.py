@@ -170,11 +170,24 @@ def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
 def measure(decided: decisions.Decisions) -> decisions.Numbers:
     """Return shape_bias, fraction_neither and, if there are ranks, mrr_...; see `numbers`.
 
-    ValueError without a column "texture".
+    For records of training, where images without a decision are those of seeds whose logits are not
+    finite; they count in fraction_neither. ValueError without a column "texture".
     """
     answer, shape, texture = cues = answer_and_cues(decided)
     overall = _to_number(shape_bias(answer, shape, texture))
-    return [overall, *_absolute_numbers(decided, cues)]
+    return [overall, *_absolute_numbers(decided, cues, num_unanswered=0)]
+
+
+def measure_answers(decided: decisions.Decisions) -> decisions.Numbers:
+    """Return the numbers of `measure`, with images without an answer as no decisions.
+
+    For finished networks, where these images are those that a table has no answer to.
+    """
+    answer, shape, texture = cues = answer_and_cues(decided)
+    is_unanswered = decided.is_unanswered[find_conflicts(shape, texture)]
+    count = int(is_unanswered.sum())
+    overall = _to_number(shape_bias(answer, shape, texture))
+    return [overall, *_absolute_numbers(decided, cues, num_unanswered=count)]
 
 
 def make(*, classes: Sequence[str] = ()) -> counting.Counting:
@@ -212,7 +225,8 @@ def numbers(
       shape bias has the value None, among the classes with a cue-conflict image.
     fraction_shape, fraction_texture: decisions that match the cue on images whose cues conflict,
       divided by the number of all images, as in the reference code.
-    fraction_neither: decisions that match neither cue, among images whose cues conflict.
+    fraction_neither: decisions that match neither cue, among images whose cues conflict. An image
+      without an answer is no decision: it counts in `unanswered` alone.
     mrr_shape, mrr_texture: if decisions have columns rank_shape and rank_texture (see
       `label_ranks`), the mean of 1 / rank over images whose cues conflict; an image without
       a rank (its logits are NaN) counts as 0. mrr_relative: mrr_shape / (mrr_shape +
@@ -230,7 +244,8 @@ def numbers(
         yield from decisions.wilson_ends(_to_number(overall))
     yield decisions.share("fraction_shape", overall.n_shape, n)
     yield decisions.share("fraction_texture", overall.n_texture, n)
-    yield from _absolute_numbers(decided, cues)
+    is_unanswered = decided.is_unanswered[find_conflicts(shape, texture)]
+    yield from _absolute_numbers(decided, cues, num_unanswered=int(is_unanswered.sum()))
     for name, cue in (("shape", shape), ("texture", texture)):
         yield decisions.mean(f"accuracy_{name}", (answer == cue) & (cue >= 0))
     biases = by_class(answer, shape, texture)
@@ -238,23 +253,25 @@ def numbers(
         yield _to_number(bias, f"class={classes[class_id] if classes else class_id}")
     num_undefined = sum(math.isnan(bias.value) for bias in biases.values())
     yield decisions.share("shape_bias_undefined", num_undefined, len(biases))
-    yield from decisions.unanswered(
-        decided.is_unanswered[find_conflicts(shape, texture)]
-    )
+    yield from decisions.unanswered(is_unanswered)
 
 
 def _absolute_numbers(
-    decided: decisions.Decisions, cues: tuple[Classes, Classes, Classes]
+    decided: decisions.Decisions,
+    cues: tuple[Classes, Classes, Classes],
+    *,
+    num_unanswered: int,
 ) -> Iterator[decisions.Number]:
     """Yield fraction_neither and, if `decided` has the columns of ranks, mrr_...; see `numbers`.
 
-    cues: result of `answer_and_cues`.
+    cues: result of `answer_and_cues`. num_unanswered: number of images whose cues conflict that
+    are left out of the count of fraction_neither.
     """
     answer, shape, texture = cues
     overall = shape_bias(answer, shape, texture)
     is_conflict = find_conflicts(shape, texture)
     num_conflicts = int(is_conflict.sum())
-    num_neither = num_conflicts - overall.n_shape - overall.n_texture
+    num_neither = num_conflicts - overall.n_shape - overall.n_texture - num_unanswered
     yield decisions.share("fraction_neither", num_neither, num_conflicts)
     if not {*RANKED} <= {*decided.columns}:
         return

@@ -185,6 +185,20 @@ class MeasuredNetwork:
             numbers.setdefault(Measurement(measure, dataset), []).append(number)
         return numbers
 
+    @property
+    def factors(self) -> dict[str, str]:
+        """Return {"model": ..., "prompt": ...} of a network with a prompt; {} for other networks.
+
+        The model is the network's name if config.json names none.
+        """
+        factors = self.config.get("factors", {})
+        if not factors.get("prompt"):
+            return {}
+        return {
+            "model": factors.get("model") or self.name,
+            "prompt": factors["prompt"],
+        }
+
     def cells(self, column: str = "value") -> Cells:
         """Return a column of the network's records by (data set, condition, metric).
 

@@ -38,7 +38,7 @@ def test_numbers_are_the_counts_of_planted_decisions(measured, tmp_path):
         interval = stats.binomtest(count, n).proportion_ci(method="wilson")
         ends = number["lower"], number["upper"]
         np.testing.assert_allclose(ends, [interval.low, interval.high], rtol=1e-12)
-        assert number["neither"] == {"count": 50, "n": 200}
+        assert number["neither"] == {"count": 40, "n": 200}
         assert number["unanswered"] == {"count": 10, "n": 200}
     assert content["model"]["name"] == "planted" and not content["doubts"]
     assert content["stimuli"]["cue-conflict"]["images"] == 1280
@@ -201,7 +201,7 @@ def test_section_has_a_row_per_number_and_no_html(tmp_path):
     assert len(rows) == 2 + len(content["numbers"])
     assert {row.replace("\\|", "").count("|") for row in rows} == {7}
     assert "| shape bias | cue-conflict | 40.0 % | 32.5 to 48.0 (Wilson) | 150 " in text
-    assert "is not an accuracy" in text and "25.0 % of these images" in text
+    assert "is not an accuracy" in text and "20.0 % of these images" in text
     assert HOSTILE not in text and "\n</title>" not in text
 
 

@@ -238,7 +238,9 @@ def test_a_file_about_some_images_is_measured_on_these(
     assert (accuracy["count"], accuracy["n"]) == (num_correct, 20)
 
 
-def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, capsys):
+def test_no_answer_is_wrong_and_no_decision_for_a_cue(
+    exported, answered, tmp_path, capsys
+):
     """The response "na", of people in model-vs-human, is no class."""
     cues = [row for row in answered if row["set"] == "cue_conflict"]
     unanswered = [{**row, "object_response": "na"} for row in cues[:30]]
@@ -254,10 +256,11 @@ def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, ca
         x["metric"]: x for x in records if x["condition"] == "shape_bias"
     }
     conflicts = sum(row["category"] != row["texture"] for row in cues)
-    neither = sum(row["category"] != row["texture"] for row in cues[:30])
+    no_answer = sum(row["category"] != row["texture"] for row in cues[:30])
     assert records_by_metric["shape_bias"]["value"] == 1
-    assert records_by_metric["shape_bias"]["n"] == conflicts - neither
-    assert records_by_metric["fraction_neither"]["count"] == neither > 0
+    assert records_by_metric["shape_bias"]["n"] == conflicts - no_answer
+    assert records_by_metric["fraction_neither"]["count"] == 0
+    assert records_by_metric["unanswered"]["count"] == no_answer > 0
     assert records_by_metric["accuracy_shape"]["count"] == 210
 
 

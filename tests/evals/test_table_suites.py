@@ -406,6 +406,6 @@ def test_no_answer_is_for_neither_cue_only_where_there_are_cues(tmp_path, capfd)
     assert cli.main([str(path), f"--out={tmp_path}/out"]) == 0
     error = capfd.readouterr().err
     assert (
-        "(1,200 of the 1,200 whose cues conflict): they count as wrong, and for"
+        "(1,200 of the 1,200 whose cues conflict): they count as wrong for accuracy, and not"
         in error
     )

@@ -4,15 +4,18 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from jbias.answers import columns, tables
 from jbias.data import tables as data_tables
 from jbias.data.sets import geirhos
-from jbias.evals import decision_files
+from jbias.evals import measured as measured_results
+from jbias.measures import cue_conflict
 from jbias.measures import decisions as measures
-from jbias.report import decisions, measured_observers
+from jbias.report import decisions, measured, measured_observers
 from tests import cases
+from tests.report import measure_files
 
 PUBLISHED = tuple(data_tables.cue_conflicts())
 LABEL = np.array(
@@ -42,15 +45,19 @@ def write_table(path, prompts, *, model="gpt"):
     return path
 
 
-def write_measured(folder, num_shape, factors):
-    """Write the folder of a measured network with planted decisions."""
+def write_measured(folder, num_shape, factors, *, unanswered=0):
+    """Write the folder of a measured network with planted decisions.
+
+    unanswered: number of last conflicts without an answer.
+    """
     cues = geirhos.cues("cue-conflict", PUBLISHED, geirhos.CLASSES)
-    index = np.arange(len(PUBLISHED))
-    decided = measures.Decisions(
-        planted(num_shape), {"label": LABEL, "index": index, **cues}
-    )
-    file = folder / "decisions" / "cue-conflict" / "shape_bias.parquet"
-    decision_files.write_conditions(file, {"": decided})
+    prediction = planted(num_shape)
+    prediction[CONFLICTS[len(CONFLICTS) - unanswered :]] = -1
+    columns = {"label": LABEL, "index": np.arange(len(PUBLISHED)), **cues}
+    decided = {"": measures.Decisions(prediction, columns)}
+    name = folder.name
+    fields = dict(run=name, algorithm=name, variant="", model=name, seed=0)
+    fields |= dict(train_data="unknown", stage=0, step=0, epoch=0.0)
     description = {
         "measure": {"probe": "shape_bias", "options": {}},
         "dataset": {"n": len(PUBLISHED)},
@@ -58,11 +65,20 @@ def write_measured(folder, num_shape, factors):
         "images": len(PUBLISHED),
         "seconds": 1.0,
     }
-    (folder / "measures").mkdir()
-    (folder / "measures" / "shape_bias@cue-conflict.json").write_text(
-        json.dumps(description)
+    measure_files.write(
+        folder,
+        fields,
+        "shape_bias",
+        "cue-conflict",
+        cue_conflict.numbers(decided, classes=geirhos.CLASSES),
+        description,
+        decided,
     )
-    (folder / "config.json").write_text(json.dumps({"factors": factors}))
+    config = {"algorithm": name, "model": {"name": name}, "factors": factors}
+    (folder / "config.json").write_text(json.dumps(config))
+    sets = {"shape_bias": {"sets": ["cue-conflict"]}}
+    provenance = {"suite": {"measures": sets}, "data": {}}
+    (folder / "provenance.json").write_text(json.dumps(provenance))
     return folder
 
 
@@ -117,6 +133,58 @@ def test_measured_networks_with_prompts_are_levels_of_a_model(tmp_path):
     pairs = {(x["first"], x["second"]): x for x in results["pairs"]}
     pair = pairs.get(("clip, choice", "gpt")) or pairs["gpt", "clip, choice"]
     assert pair["num_images"] == len(PUBLISHED) and pair["first_minus_second"] == 0
+
+
+def test_the_page_of_measured_networks_has_prompts_as_a_factor(tmp_path):
+    for name in ("a-net", "b-net"):
+        for prompt, count in PROMPTS.items():
+            folder = tmp_path / "measured" / f"{prompt}-{name}"
+            write_measured(folder, count, {"model": name, "prompt": prompt})
+    write_measured(tmp_path / "measured" / "resnet", 100, {})
+    out = tmp_path / "page"
+    assert measured.main([f"--measured={tmp_path}/measured/*", f"--out={out}"]) == 0
+    for name in ("overview", "shape_bias"):
+        table = pd.read_csv(out / f"tables/{name}.csv", keep_default_na=False)
+        rows = [*zip(table["model"], table["prompt"], strict=True)]
+        assert rows == [
+            ("a-net", "caption"),
+            ("a-net", "choice"),
+            ("b-net", "caption"),
+            ("b-net", "choice"),
+            ("", ""),
+        ]
+    table = pd.read_csv(out / "tables/shape_bias_by_prompt.csv")
+    assert [*table["model"]] == ["a-net", "b-net"]
+    row = table.iloc[0]
+    assert (row["lowest"], row["highest"]) == ("choice", "caption")
+    assert row["range"] == pytest.approx(600 / len(CONFLICTS))
+    ends = [
+        measures.wilson_interval(count, len(CONFLICTS)) for count in PROMPTS.values()
+    ]
+    widths = [upper - lower for lower, upper in ends]
+    assert row["interval"] == pytest.approx(np.mean(widths))
+
+
+def test_refusals_are_no_decisions_on_both_pages(tmp_path):
+    """120 of 1,200 conflicts have no answer, and all answers are for a cue: neither is 0."""
+    folder = write_measured(tmp_path / "measured" / "net", 300, {}, unanswered=120)
+    out = tmp_path / "page"
+    assert measured.main([f"--measured={folder}", f"--out={out}"]) == 0
+    (row,) = pd.read_csv(out / "tables/shape_bias.csv").to_dict("records")
+    assert (row["fraction_neither"], row["unanswered"]) == (0, 0.1)
+    assert row["shape_bias"] == pytest.approx(300 / 1080)
+    results, _ = page(tmp_path, folder)
+    (row,) = results["observers"]
+    assert (row["neither"], row["unanswered"]) == (0, 120)
+    assert (row["shape"], row["texture"]) == (300, 780)
+
+
+def test_a_model_that_refuses_most_questions_does_not_guess(tmp_path, capsys):
+    """All 100 answers of 1,200 are for a cue: far above 2 of 16 classes."""
+    folder = write_measured(tmp_path / "net", 300, {}, unanswered=1100)
+    assert measured.main([f"--measured={folder}", f"--out={tmp_path / 'page'}"]) == 0
+    assert "chance" not in capsys.readouterr().out
+    assert not [*measured_results.read(folder).doubts()]
 
 
 def test_questions_that_differ_by_image_are_no_prompts(tmp_path):

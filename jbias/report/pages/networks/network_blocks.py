@@ -31,6 +31,18 @@ class IntervalCell(NamedTuple):
     n: int
 
 
+def by_model(networks: Networks) -> list[MeasuredNetwork]:
+    """Return the networks with those of one model and several prompts in a row.
+
+    The order is otherwise unchanged; a model is at the place of its first network.
+    """
+    groups: dict[str, list[MeasuredNetwork]] = {}
+    for network in networks:
+        key = network.factors.get("model", network.name)
+        groups.setdefault(key, []).append(network)
+    return [network for group in groups.values() for network in group]
+
+
 def interval_cell(
     network: MeasuredNetwork, measurement: Measurement, number: Number
 ) -> IntervalCell:

@@ -25,7 +25,7 @@ MeasuredNetwork = network_records.MeasuredNetwork
 NetworksPage, Blocks = network_blocks.NetworksPage, document.Blocks
 
 _OVERVIEW_COLUMNS = tables.columns(
-    "network set accuracy:% shape:.3 decisions unanswered:% low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
+    "network model prompt set accuracy:% shape:.3 decisions unanswered:% low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
     "cb_pns:.2 imagenet_c:% pgd:% ece:.3 error_consistency:.3 sets:d",
     **network_frame.TITLES,
 ) | {"decisions": network_blocks.DECISIONS}
@@ -43,7 +43,9 @@ _OVERVIEW_NOTES = {
 
 def _overview(page: NetworksPage) -> Blocks:
     """Yield a table with the main numbers of each network, one row per network."""
-    rows = [_overview_row(network) for network in page.networks]
+    rows = [
+        _overview_row(network) for network in network_blocks.by_model(page.networks)
+    ]
     keys = {key for row in rows for key, value in row.items() if pd.notna(value)}
     sentences = [text for key, text in _OVERVIEW_NOTES.items() if key in keys]
     caption = " ".join(["Accuracies in %.", *sentences])
@@ -62,6 +64,7 @@ def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
     agreement = shape_sections.agreement_with_people(network).get("error_consistency")
     row = {
         "network": network.name,
+        **network.factors,
         "set": dataset,
         "accuracy": number and number.value,
         "shape": numbers.get("shape"),

@@ -339,6 +339,8 @@ def _is_at_chance(network: MeasuredNetwork) -> bool:
 def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     """Yield the names of cue-conflict sets on which decisions for a cue are at chance.
 
+    Images without an answer do not count.
+
     One class is the shape of an image, and another class is the texture. So a guess among k classes
     matches one of the two cues with probability 2 / k. A set is at chance if the lower end of the
     95 % Wilson interval of the share of shape and texture decisions is at most 2 / k. If several
@@ -348,7 +350,7 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     for measurement in network.measurements_of("shape_bias"):
         classes = len(network.classes(measurement))
         lows = [
-            decisions.wilson_interval(int(number.n - number.count), number.n)[0]
+            _lower_end_for_cues(network, measurement, number)
             for number in network.numbers[measurement]
             if number.metric == "fraction_neither"
             and number.count is not None
@@ -356,6 +358,21 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
         ]
         if classes > 2 and lows and max(lows) <= 2 / classes:
             yield measurement.dataset
+
+
+def _lower_end_for_cues(
+    network: MeasuredNetwork,
+    measurement: network_records.Measurement,
+    number: network_records.Number,
+) -> float:
+    """Return the lower end of Wilson's interval of the answers that match a cue, 0 without answers.
+
+    number: the share of decisions for neither cue.
+    """
+    unanswered = network.number(measurement, decisions.UNANSWERED, number.condition)
+    num_answers = number.n - int(unanswered.count if unanswered else 0)
+    num_cues = num_answers - int(number.count)
+    return decisions.wilson_interval(num_cues, num_answers)[0]
 
 
 def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:

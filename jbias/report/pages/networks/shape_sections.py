@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,18 +56,19 @@ def shape_bias(page: NetworksPage) -> Blocks:
             yield _shape_bias_figure(page, dataset, counts, suffix=suffix)
     rows = [
         row
+        | network.factors
         | {"rule": network.rule(measurement, number.condition)}
         | network.values(measurement, _SHAPE_BIAS_METRICS, number.condition)
         | {"shape": number.count, "either": number.n}
         | unanswered(network, measurement, number.condition)
-        for network, measurement, row, number in page.numbers(
-            "shape_bias", "shape_bias"
-        )
+        for network, measurement, row, number in page._replace(
+            networks=network_blocks.by_model(page.networks)
+        ).numbers("shape_bias", "shape_bias")
         if "class=" not in number.condition
     ]
     has_unanswered = any(decisions.UNANSWERED in row for row in rows)
     columns = network_blocks.columns(
-        "network set rule shape_bias:.3[] shape:d either:d accuracy_shape:% accuracy_texture:% "
+        "network model prompt set rule shape_bias:.3[] shape:d either:d accuracy_shape:% accuracy_texture:% "
         "fraction_neither:% unanswered:% mrr_shape:.3 mrr_texture:.3 mrr_relative:.3",
         fraction_neither="neither",
         mrr_shape="MRR of shape",
@@ -85,6 +86,7 @@ def shape_bias(page: NetworksPage) -> Blocks:
         columns | {"either": network_blocks.DECISIONS},
         csv_only=("fraction_shape", "fraction_texture"),
     )
+    yield _prompt_table(rows)
     yield page.shares(
         "shape_bias_by_class",
         "Shape bias by class of shapes.",
@@ -96,9 +98,58 @@ def shape_bias(page: NetworksPage) -> Blocks:
         yield published_shape_biases.comparison_table([*_like_published(page)])
 
 
+def _prompt_table(rows: Sequence[Mapping[str, Any]]) -> tables.Table | None:
+    """Return the table of the range of shape bias over prompts; None without such a model.
+
+    rows: of the table of shape bias. A row per model, set and rule with a shape bias for several
+    prompts.
+    """
+    by_model: dict[tuple, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row.get("prompt") and row["shape_bias"] is not None:
+            key = row["model"], row["set"], row["rule"]
+            by_model.setdefault(key, []).append(row)
+    ranges = []
+    for (model, dataset, rule), members in by_model.items():
+        ordered = sorted(members, key=lambda row: row["shape_bias"])
+        lowest, highest = ordered[0], ordered[-1]
+        widths = [row["shape_bias_upper"] - row["shape_bias_lower"] for row in members]
+        numbers = {
+            "model": model,
+            "set": dataset,
+            "rule": rule,
+            "prompts": len({row["prompt"] for row in members}),
+            "lowest_score": lowest["shape_bias"],
+            "lowest": lowest["prompt"],
+            "highest_score": highest["shape_bias"],
+            "highest": highest["prompt"],
+            "range": highest["shape_bias"] - lowest["shape_bias"],
+            "interval": sum(widths) / len(widths),
+        }
+        if numbers["prompts"] > 1:
+            ranges.append(numbers)
+    columns = network_blocks.columns(
+        "model set rule prompts:d lowest_score:.3 lowest highest_score:.3 highest range:.3 "
+        "interval:.3",
+        lowest_score="smallest shape bias",
+        lowest="with",
+        highest_score="largest shape bias",
+        highest="with prompt",
+    )
+    return network_blocks.table(
+        "shape_bias_by_prompt",
+        "How much the prompt changes shape bias: the smallest and the largest shape bias of each "
+        "model over its prompts, and their difference. Interval: mean width of the intervals of "
+        "these numbers, which says how much chance alone moves one number; a range over several "
+        "prompts is larger than 0 by chance, too.",
+        ranges,
+        columns,
+    )
+
+
 _UNANSWERED_WORDS = (
-    " Unanswered: images without an answer, in % of images where cues conflict; they count "
-    "among neither."
+    " Unanswered: images without an answer, such as refusals, in % of images where cues conflict; "
+    "they are no decisions, and do not count among neither."
 )
 
 
