@@ -82,7 +82,7 @@ def write_measured(folder, num_shape, factors, *, unanswered=0):
     return folder
 
 
-def page(tmp_path, *paths):
+def page(tmp_path, paths):
     """Return results.json of the page of paths, and its HTML."""
     out = tmp_path / "page"
     assert decisions.main([f"--decisions={x}" for x in paths] + [f"--out={out}"]) == 0
@@ -110,7 +110,7 @@ def test_prompts_of_a_column_are_levels_of_a_model(tmp_path, files):
             write_table(tmp_path / f"gpt-{prompt}" / "decisions.csv", {prompt: count})
             for prompt, count in PROMPTS.items()
         ]
-    results, html = page(tmp_path, *paths)
+    results, html = page(tmp_path, paths)
     rows = {row["observer"]: row for row in results["observers"]}
     assert {*rows} == {"gpt, choice", "gpt, caption"}
     assert rows["gpt, choice"]["prompt"] == "choice"
@@ -125,7 +125,7 @@ def test_measured_networks_with_prompts_are_levels_of_a_model(tmp_path):
         write_measured(tmp_path / "measured" / f"clip-{prompt}", count, factors)
     write_measured(tmp_path / "measured" / "resnet", 100, {})
     table = write_table(tmp_path / "gpt.csv", {"choice": 300})
-    results, _ = page(tmp_path, tmp_path / "measured", table)
+    results, _ = page(tmp_path, [tmp_path / "measured", table])
     rows = {row["observer"]: row for row in results["observers"]}
     assert {*rows} == {"clip, choice", "clip, caption", "resnet", "gpt"}
     check_ranges(results, "clip")
@@ -173,7 +173,7 @@ def test_refusals_are_no_decisions_on_both_pages(tmp_path):
     (row,) = pd.read_csv(out / "tables/shape_bias.csv").to_dict("records")
     assert (row["fraction_neither"], row["unanswered"]) == (0, 0.1)
     assert row["shape_bias"] == pytest.approx(300 / 1080)
-    results, _ = page(tmp_path, folder)
+    results, _ = page(tmp_path, [folder])
     (row,) = results["observers"]
     assert (row["neither"], row["unanswered"]) == (0, 120)
     assert (row["shape"], row["texture"]) == (300, 780)
