@@ -326,13 +326,13 @@ def test_deepaugments_sets_are_in_the_folders_of_the_prepare_command(arg, split,
 
 
 def test_deepaugment_adds_images_of_each_domain_in_equal_shares():
-    config = make_config("deepaugment", "data=pacs,root=x,held_out=sketch,nets=cae")
+    arg = "data=pacs,root=x,held_out=sketch,nets=cae"
+    config = importlib.import_module("jbias.configs.deepaugment").get_config(arg)
     clean = ["photo[:90%]", "art_painting[:90%]", "cartoon[:90%]"]
     damaged = ["photo", "art_painting", "cartoon"]
-    splits = [entry["split"] for entry in (config["train"], *config["train"]["also"])]
+    splits = [entry["split"] for entry in (config.train, *config.train.also)]
     assert splits == [*clean, *damaged]
-    assert config["train"]["shares"] == (1 / 6,) * 6
-    assert config["train"]["batch"] == 96
+    assert config.train.shares == (1 / 6,) * 6 and config.train.batch == 96
 
 
 @cases.each("name", ["infodrop", "simclr", "sin_in"])
