@@ -145,9 +145,7 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
     seed_step = stages.make_seed_step(
         algo, txs_at, inputs, setting.classes, block=algo.mix_group
     )
-    init = stages.make_initialiser(
-        algo, txs_at(1), shape=(setting.size,) * 2, first=0, average=0.0
-    )
+    init = stages.make_initialiser(algo, txs_at(1), shape=(setting.size,) * 2, first=0)
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(init, key, None)
     strategy = strategies.resolve_strategy(row.strategy, devices)
@@ -169,7 +167,7 @@ def lower_evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowP
     decide = algo.decide or functools.partial(algo.net.apply, train=False)
     decide = folding.fold_norms(decide) if row.folds else decide
     init = stages.make_initialiser(
-        algo, _no_optimisers(algo), shape=(setting.size,) * 2, first=0, average=0.0
+        algo, _no_optimisers(algo), shape=(setting.size,) * 2, first=0
     )
     state = jax.eval_shape(init, jax.random.key(0), None)
     net = jax.eval_shape(train_step.net_of, state)

@@ -234,7 +234,9 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         nesterov=False,
         schedule=dict(name="cosine"),
         warmup="",
-        average=0.0,  # Decay of a moving average of the weights, which is evaluated.
+        # An average of the weights, which is evaluated: the decay of a moving average, or
+        # entries such as dict(name="uniform", first="100 steps") (training/averages.py).
+        average=0.0,
     )
     c.precision = "auto"
     c.stages = ()
@@ -314,6 +316,13 @@ def use_adam(c: ml_collections.ConfigDict, rate: float) -> None:
         warmup=c.optim.warmup,
         average=c.optim.average,
     )
+
+
+def use_average(c: ml_collections.ConfigDict, **options: Any) -> None:
+    """Replace config.optim.average in place by an average with these options."""
+    with c.unlocked():
+        del c.optim.average  # A number, which a dict may not replace.
+        c.optim.average = options
 
 
 def update(c: ml_collections.ConfigDict, entries: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (int, ("train.batch", "train.accumulate")),
     (int | None, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
     (float, ("epochs", "optim.rate", "optim.decay", "optim.momentum")),
-    (float, ("optim.average",)),
+    (float | dict, ("optim.average",)),
 )
 
 
@@ -146,7 +146,12 @@ _RULES: Sequence[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = (
     ("be 2 or more", lambda x: x >= 2, ("run.keep",)),
     ("be 0 or more", lambda x: x >= 0, ("run.log_seconds", "run.loading.gib")),
     ("be 0 or more", lambda x: x >= 0, ("run.loading.threads", "run.loading.workers")),
-    ("be in [0, 1)", lambda x: 0 <= x < 1, ("optim.momentum", "optim.average")),
+    ("be in [0, 1)", lambda x: 0 <= x < 1, ("optim.momentum",)),
+    (
+        "be in [0, 1), or entries with a name",
+        lambda x: isinstance(x, Mapping) or 0 <= x < 1,
+        ("optim.average",),
+    ),
     ("be here or elsewhere", lambda x: x in ("here", "elsewhere"), ("run.evaluate",)),
     *(
         (f"be one of {', '.join(choices)}", choices.__contains__, (key,))
@@ -397,7 +402,7 @@ def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
             f"{where}: only numbers of config.algo and config.optim can differ in "
             f"one program, got {key!r}; {remedy}"
         )
-    if stage_path == ["optim", "average"]:
+    if stage_path[:2] == ["optim", "average"]:
         raise ValueError(
             f"{where}: {key} cannot differ in one program, which keeps one average "
             f"for all; {remedy}"

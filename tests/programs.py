@@ -53,7 +53,7 @@ def traced(
         stages.make_seed_step(
             algo, lambda _: txs, inputs, CLASSES, accumulate=accumulate, block=block
         ),
-        stages.make_initialiser(algo, txs, shape=(SIZE, SIZE), first=0, average=0.0),
+        stages.make_initialiser(algo, txs, shape=(SIZE, SIZE), first=0),
         {"train": rows},
         BATCH,
         algo.static(0, 10),
@@ -64,7 +64,7 @@ def traced(
 def expected(name: str) -> dict[str, int]:
     """Return the bytes of one gradient and of all statistics, and the number of losses."""
     algo, txs = _algorithm_and_optimisers(name)
-    draw = stages.make_initialiser(algo, txs, shape=(SIZE, SIZE), first=0, average=0.0)
+    draw = stages.make_initialiser(algo, txs, shape=(SIZE, SIZE), first=0)
     state = jax.eval_shape(draw, prng.key(0), None)
     norms = [x.size * 4 for x in jax.tree.leaves(state.stats) if len(x.shape) == 1]
     return {

@@ -255,7 +255,7 @@ def read_nets(
 def nets_of(states: Sequence[Any]) -> list[Net]:
     """Return the networks {"params", "stats"} that evaluation uses, one per train state.
 
-    The moving average of the network is returned if the state has one, else the current network.
+    The average of the network is returned if the state has one, else the current network.
     """
     return [_net_of({"params": s.params, "stats": s.stats}) for s in states]
 
@@ -274,9 +274,13 @@ def _checksum(tree: Any) -> int:
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:
-    """Return the moving average of a train state's network if stored, else the current network."""
+    """Return the average of a train state's network if stored, else the current network.
+
+    Other entries of the average, which only training needs, are left out.
+    """
     current = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
-    return state["stats"].get("average", current)
+    net = state["stats"].get("average", current)
+    return {"params": net["params"], "stats": net["stats"]}
 
 
 def _make_network(

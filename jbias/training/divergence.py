@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jbias import config as jc
 from jbias.runtime import xla
+from jbias.training import averages
 from jbias.training import step as train_step
 
 # A step fails if a metric with one of these prefixes is not finite.
@@ -201,7 +202,7 @@ def _is_fine(
     check_weights: whether the new weights are checked, too.
     """
     unchanged = {id(leaf) for leaf in jax.tree.leaves(state)}
-    stats = {k: v for k, v in new_state.stats.items() if k != "average"}
+    stats = {k: v for k, v in new_state.stats.items() if k != averages.KEY}
     weights = new_state.params if check_weights else ()
     is_fine = _is_running(state)
     for leaf in jax.tree.leaves((finite_metrics(metrics), stats, weights)):

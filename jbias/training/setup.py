@@ -17,6 +17,7 @@ from jbias.runs import checkpoints, costs, loggers, record_store, results, workd
 from jbias.runtime import cuda_graphs, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
+    averages,
     decision_writer,
     evaluator,
     experiment,
@@ -70,6 +71,7 @@ def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
     check_name(f"{where}.optim", config["optim"], optim.OPTIMISERS)
     rate_schedule = config["optim"]["schedule"]
     check_name(f"{where}.optim.schedule", rate_schedule, optim.SCHEDULES)
+    averages.check_name(f"{where}.optim.average", config["optim"].get("average", 0.0))
     for i, transform in enumerate(config["inputs"]):
         check_name(f"{where}.inputs[{i}]", transform, build.TRANSFORMS)
     train = config["train"]

@@ -27,6 +27,7 @@ from jbias.evals import inference
 from jbias.models import folding
 from jbias.runtime import mesh, xla
 from jbias.training import (
+    averages,
     convolutions,
     divergence,
     input_pipeline,
@@ -376,7 +377,9 @@ def make_program(
     kernels in chunks of the batch (`convolutions.chunk_kernel_gradients`; for one CPU).
     step_options: further arguments of `make_seed_step`.
     """
-    average = optim_options.get("average", 0.0)
+    average = averages.from_options(
+        optim_options.get("average", 0.0), total=total, steps_per_epoch=steps_per_epoch
+    )
 
     def make_optimisers(rate_scale: Any) -> tuple:
         """Return one optimiser per update, with its learning rate times `rate_scale`."""
@@ -592,7 +595,7 @@ def make_initialiser(
     *,
     shape: tuple[int, int],
     first: int,
-    average: float,
+    average: averages.Average | None = None,
 ) -> Callable[..., train_step.State]:
     """Return a function (key, net) -> initial state of a seed, for step `first`.
 
@@ -600,7 +603,7 @@ def make_initialiser(
     is the same program for all seeds.
 
     txs: one optimiser per update. shape: height and width of the images, in pixels.
-    average: decay of the weights' moving average, 0: none.
+    average: average of the weights that the state keeps.
     """
 
     def init(key, net):

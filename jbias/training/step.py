@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jbias.algos import base
 from jbias.runtime import xla
-from jbias.training import prng
+from jbias.training import averages, prng
 
 
 class State(NamedTuple):
@@ -19,7 +19,7 @@ class State(NamedTuple):
 
     step: Int[Array, ""]
     params: dict[str, PyTree]  # "net" and one entry per part of the algorithm.
-    stats: dict[str, PyTree]  # As `params`, and "average" for averaged weights.
+    stats: dict[str, PyTree]  # As `params`, and the state of an average (`averages`).
     opt: tuple[PyTree, ...]  # One entry per update.
 
 
@@ -42,7 +42,7 @@ def init(
     image: Float[Array, "1 h w c"],
     net: Mapping[str, PyTree] | None = None,
     *,
-    average: float = 0.0,
+    average: averages.Average | None = None,
 ) -> State:
     """Return the initial state of a seed, at step 0.
 
@@ -50,7 +50,7 @@ def init(
 
     txs: one optimiser per update. key: key of the seed. image: an input of the network, for
     its shape. net: {"params", "stats"} of a network to start from; None: draw its weights.
-    average: decay of the moving average, see `make_step`.
+    average: average of the network's weights that the state keeps.
     """
     if net is None:
         net = algo.net.init(prng.stream(key, "net"), image)
@@ -60,9 +60,9 @@ def init(
         params[name] = variables.get("params", {})
         stats[name] = variables.get("stats", {})
     if average:
-        # A copy: a step cannot donate the same buffer twice.
-        start = {"params": params["net"], "stats": stats["net"]}
-        stats["average"] = jax.tree.map(jnp.copy, start)
+        stats[averages.KEY] = average.start(
+            {"params": params["net"], "stats": stats["net"]}
+        )
     opt = tuple(tx.init(params) for tx in _selected(algo, txs))
     return State(jnp.zeros((), jnp.int32), params, stats, opt)
 
@@ -71,7 +71,7 @@ def make_step(
     algo: base.Algo,
     txs: Optimisers,
     *,
-    average: float = 0.0,
+    average: averages.Average | None = None,
     first: int = 0,
     accumulate: int = 1,
     block: int = 1,
@@ -84,7 +84,7 @@ def make_step(
     "gradient_norm_<name>" (see `_gradient`), and the algorithm's own.
 
     txs: one optimiser per update.
-    average: decay of a moving average of the net's weights from step `first` on; 0: none.
+    average: average of the network's weights from step `first` on; None: none.
     accumulate, block: with accumulate = k > 1, the batch is processed as k micro-batches,
       one after the other. Losses, metrics and gradients are averaged over micro-batches
       before the updates; batch statistics are updated after each micro-batch. The j-th block of
@@ -120,8 +120,10 @@ def make_step(
         params = algo.settle(params, stats)
         if average:
             with jax.named_scope("optimiser"):
-                stats["average"] = _updated_average(
-                    state, params, stats, decay=average, first=first
+                stats[averages.KEY] = average.update(
+                    state.stats[averages.KEY],
+                    {"params": params["net"], "stats": stats["net"]},
+                    state.step - first,
                 )
         new_state = State(state.step + 1, params, stats, tuple(opts))
         losses = {f"loss_{name}": loss for name, loss in losses.items()}
@@ -133,30 +135,9 @@ def make_step(
 def net_of(state: State) -> dict[str, PyTree]:
     """Return the network {"params", "stats"} for evaluation and for later stages.
 
-    This is the moving average if the state has one, else the network with the current weights.
+    This is the average of weights if the state has one, else the current network.
     """
-    plain = {"params": state.params["net"], "stats": state.stats["net"]}
-    return state.stats.get("average", plain)
-
-
-def _updated_average(
-    state: State,
-    params: Mapping[str, PyTree],
-    stats: Mapping[str, PyTree],
-    *,
-    decay: float,
-    first: int,
-) -> PyTree:
-    """Return the moving average {"params", "stats"} of the network after a step.
-
-    state: state before the step. params, stats: after the step. decay: decay of the average.
-    first: the step at which the average starts. The decay of step first + t is at most
-    (1 + t) / (10 + t), so that the initial weights soon have little influence on the average.
-    """
-    t = state.step - first
-    decay = jnp.minimum(decay, (1 + t) / (10 + t))
-    old, new = state.stats["average"], {"params": params["net"], "stats": stats["net"]}
-    return jax.tree.map(lambda a, b: decay * a + (1 - decay) * b, old, new)
+    return averages.network(state.params, state.stats)
 
 
 def _full_batch(

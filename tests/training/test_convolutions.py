@@ -295,7 +295,7 @@ def step_of(name: str):
     txs = (sgd,) * len(algo.updates)
     step = stages.make_seed_step(algo, lambda _: txs, (), CLASSES)
     draw = jax.jit(
-        stages.make_initialiser(algo, txs, shape=(SIZE, SIZE), first=0, average=0.0),
+        stages.make_initialiser(algo, txs, shape=(SIZE, SIZE), first=0),
         compiler_options=QUICKLY,
     )
     states = [draw(prng.key(seed), None) for seed in range(SEEDS)]

@@ -8,6 +8,7 @@ import pytest
 from flax import linen as nn
 
 from jbias.algos import base
+from jbias.training import averages
 from jbias.training import step as train_step
 
 KEY = jax.random.key(0)
@@ -85,7 +86,9 @@ def test_two_updates_of_one_weight_add_up():
 
 def test_the_average_follows_the_net():
     """avg <- d avg + (1 - d) w, d = min(0.5, (1 + t) / (10 + t))."""
-    _, state = moved(base.Update("more"), times=3, average=0.5)
+    _, state = moved(
+        base.Update("more"), times=3, average=averages.exponential(decay=0.5)
+    )
     average, w = 1.0, 1.0
     for t in range(3):
         d = min(0.5, (1 + t) / (10 + t))
