@@ -235,7 +235,7 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         schedule=dict(name="cosine"),
         warmup="",
         # An average of the weights, which is evaluated: the decay of a moving average, or
-        # entries such as dict(name="uniform", first="100 steps") (training/averages.py).
+        # entries such as dict(name="uniform", first="100 steps") (training/averaging/averages.py).
         average=0.0,
     )
     c.precision = "auto"

@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jbias import config as jc
 from jbias.runtime import xla
-from jbias.training import averages
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 
 # A step fails if a metric with one of these prefixes is not finite.
 FINITE_PREFIXES = ("loss_", "gradient_norm_")

@@ -17,7 +17,6 @@ from jbias.runs import checkpoints, costs, loggers, record_store, results, workd
 from jbias.runtime import cuda_graphs, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
-    averages,
     decision_writer,
     evaluator,
     experiment,
@@ -36,6 +35,7 @@ from jbias.training import (
     strategies,
 )
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 from jbias.training.tuning import memory_estimate, profiling, strategy_choice
 
 

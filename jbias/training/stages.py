@@ -27,7 +27,6 @@ from jbias.evals import inference
 from jbias.models import folding
 from jbias.runtime import mesh, xla
 from jbias.training import (
-    averages,
     convolutions,
     divergence,
     input_pipeline,
@@ -40,6 +39,7 @@ from jbias.training import (
 )
 from jbias.training import feed as data_feed
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 
 
 class SeedProgram(NamedTuple):

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jbias.algos import base
 from jbias.runtime import xla
-from jbias.training import averages, prng
+from jbias.training import prng
+from jbias.training.averaging import averages
 
 
 class State(NamedTuple):

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks import common
 from jbias.runtime import mesh
-from jbias.training import averages, placement
+from jbias.training import placement
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 from tests import smoke_runs
 
 EPS = np.finfo(np.float32).eps

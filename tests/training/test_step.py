@@ -8,8 +8,8 @@ import pytest
 from flax import linen as nn
 
 from jbias.algos import base
-from jbias.training import averages
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 
 KEY = jax.random.key(0)
 BATCH = {"image": jnp.ones((1, 1, 1, 3))}
