@@ -1,0 +1,126 @@
+"""The study on photographs: its cells and configs, and verdicts on planted scores."""
+
+import importlib
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from studies import all_results, photographs, photographs_page
+
+SETS = {
+    photographs.PHOTOGRAPHS: ("val", "cue-conflict", "edge", "silhouette"),
+    photographs.HELD_OUT: photographs.STYLES,
+}
+
+
+@pytest.fixture
+def plant(monkeypatch, tmp_path):
+    """Return a function that plants rows and chosen rates.
+
+    Its argument maps (method, rate) to a difference from ERM; scores of seeds differ by 0.002.
+    """
+
+    def write(differences):
+        rows = []
+        methods = ("erm", "eoa", "swad", "sam", "sagnet", "stylized_erm")
+        cells = [(s, x) for s, names in SETS.items() for x in names]
+        for study, dataset in cells:
+            for number, method in enumerate(methods):
+                for rate in photographs.RATES:
+                    for seed in photographs.SEEDS:
+                        score = 0.5 + 0.001 * ((seed + number) % 3)
+                        score += differences.get((method, rate), 0.0)
+                        row = dict(study=study, method=method, set=dataset, seed=seed)
+                        row |= dict(rate=rate, score=score)
+                        rows += [
+                            row | dict(metric=metric)
+                            for metric in ("accuracy", "shape_bias")
+                        ]
+        table = pd.DataFrame(rows)
+
+        def rows_of(study, metric):
+            """Return the planted rows as studies.all_results does."""
+            is_chosen = (table["study"] == study) & (table["metric"] == metric)
+            chosen = table[is_chosen].rename(columns={"set": "dataset"})
+            return chosen.assign(run=chosen["seed"])
+
+        monkeypatch.setattr(all_results, "rows_of", rows_of)
+        low, high = photographs.RATES
+        rates = {study: {} for study in SETS}
+        for cell in photographs.cells(methods):
+            name = cell.name.rpartition("/")[2]
+            rates[cell.study][name] = {f"{low:g}": 0.6, f"{high:g}": 0.5}
+        (tmp_path / "rates.json").write_text(json.dumps(rates))
+        claims = (photographs_page.FOLDER / "claims.json").read_text()
+        (tmp_path / "claims.json").write_text(claims)
+        monkeypatch.setattr(photographs_page, "FOLDER", tmp_path)
+
+    return write
+
+
+def texts():
+    """Return the verdict in words by the claim's number."""
+    return {v.claim["id"]: v.text for v in photographs_page.verdicts()}
+
+
+def test_planted_differences_get_their_verdicts(plant):
+    low, high = photographs.RATES
+    differences = {
+        ("stylized_erm", low): 0.2,  # At both rates: confirmed.
+        ("stylized_erm", high): 0.2,
+        ("sam", low): 0.2,  # At the chosen rate alone: withdrawn.
+        ("swad", low): -0.2,
+        ("swad", high): -0.2,
+    }
+    plant(differences)
+    verdicts = texts()
+    assert verdicts[1] == verdicts[7] == "confirmed"
+    assert verdicts[2] == verdicts[4] == "undecided"
+    assert verdicts[3] == "confirmed"  # EoA is ERM up to 0.1 points.
+    assert verdicts[5] == "the opposite holds"
+    assert verdicts[6] == "withdrawn"
+    (sam,) = (v for v in photographs_page.verdicts() if v.claim["id"] == 6)
+    assert sam.changes == ("rate 0.1",)
+
+
+def test_equal_methods_have_no_verdict(plant):
+    plant({})
+    verdicts = texts()
+    assert {verdicts[i] for i in (1, 2, 4, 5, 6, 7)} == {"undecided"}
+
+
+def test_equivalence_is_not_claimed_outside_of_the_margin():
+    """Welch's one-sided tests, against scipy's confidence interval of 90 %."""
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 0.03, 0.049, 0.06):
+        first, second = rng.normal(0.5 + shift, 0.004, 3), rng.normal(0.5, 0.004, 3)
+        result = scipy.stats.ttest_ind(first, second, equal_var=False)
+        interval = result.confidence_interval(0.9)
+        is_inside = -0.05 < interval.low and interval.high < 0.05
+        p = photographs_page.equivalence_pvalue(first, second, 0.05)
+        assert (p < 0.05) == is_inside
+
+
+def test_each_cell_has_a_config_for_its_data(tmp_path):
+    for cell in photographs.cells(["erm", "stylized_erm", "deepaugment-cae"]):
+        text = photographs.config_text(cell, root=tmp_path, runs=tmp_path)
+        file, _, arguments = text.partition(":")
+        name = file.removeprefix("configs/").removesuffix(".py")
+        module = importlib.import_module(f"jbias.configs.{name}")
+        config = module.get_config(arguments)
+        assert config.size == 32 and config.epochs == 5
+        assert config.vary == (dict(key="optim.rate", values=photographs.RATES),)
+        expected = {cell.style} if cell.style else {*SETS[photographs.PHOTOGRAPHS]}
+        assert {*config.tests} == expected
+
+
+def test_claims_name_methods_and_sets_of_the_study():
+    claims = json.loads((photographs_page.FOLDER / "claims.json").read_text())
+    assert {*claims["design"]["methods"]} == {*photographs.METHODS}
+    for claim in claims["claims"]:
+        names = (*SETS[claim["study"]], photographs_page.MEAN, photographs_page.ALL)
+        assert claim["set"] in names
+        assert claim["method"] in ("", *photographs.METHODS)
