@@ -110,12 +110,12 @@ def scores_of(rows: pd.DataFrame, name: str) -> Scores:
 
 def dunnett_pvalue(scores: Scores, method: str) -> float:
     """Return p of Dunnett's two-sided test of a method against ERM, among all methods."""
-    others = [name for name in scores if name != "erm"]
-    samples = [scores[name] for name in others]
+    compared = [name for name in scores if name != "erm"]
+    samples = [scores[name] for name in compared]
     result = scipy.stats.dunnett(
         *samples, control=scores["erm"], random_state=np.random.default_rng(0)
     )
-    return float(result.pvalue[others.index(method)])
+    return float(result.pvalue[compared.index(method)])
 
 
 def equivalence_pvalue(first: np.ndarray, second: np.ndarray, margin: float) -> float:
