@@ -364,7 +364,7 @@ def main(argv: list[str] | None = None) -> int:
         if name in runs:
             parser.error(f"--beside: {run}: another run has the name {name}, too")
         runs[name] = run
-    if not write_report([*runs.values()], options.out, "--reference=ERM"):
+    if not write_report(list(runs.values()), options.out, "--reference=ERM"):
         return 1
     write_extras(runs, options.out, rates, options.show)
     grids = sorted((options.runs / "rates").glob("*"))
