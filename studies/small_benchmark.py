@@ -55,6 +55,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -98,8 +99,8 @@ def seeds_folder(
     return preferred if preferred.exists() else alternative
 
 
-def train(config: str, workdir: pathlib.Path, *flags: str) -> None:
-    """Train or resume a run; exit with its exit code if it fails."""
+def train(config: str, workdir: pathlib.Path, flags: Sequence[str]) -> None:
+    """Train or resume a run; exit with its exit code if it fails. flags: further ones."""
     command = [sys.executable, "-m", "jbias.main", f"--config={config}"]
     process = subprocess.run([*command, f"--workdir={workdir}", *flags], check=False)
     if process.returncode == 3:
@@ -152,7 +153,7 @@ def tune(
 
     def try_rates(values: str) -> dict[float, float]:
         run = tuning / (values if seeds == 1 else f"{values} of {seeds} seeds")
-        train(f"{config},vary=optim.rate={values}", run, *run_flags, *flags)
+        train(f"{config},vary=optim.rate={values}", run, (*run_flags, *flags))
         return validation_accuracies(run)
 
     if "+" not in rates:
@@ -343,10 +344,10 @@ def main(argv: list[str] | None = None) -> int:
         if options.every_rate:
             grid = options.runs / "rates" / folder
             values = "+".join(f"{value:g}" for value in sorted(accuracies))
-            train(f"{config_with_seeds},vary=optim.rate={values}", grid, *flags)
+            train(f"{config_with_seeds},vary=optim.rate={values}", grid, flags)
         else:
             run = options.runs / "seeds" / folder
-            train(config_with_seeds, run, f"--config.optim.rate={rate}", *flags)
+            train(config_with_seeds, run, (f"--config.optim.rate={rate}", *flags))
         rates[method] = {
             "chosen": rate,
             "valid": accuracies,
