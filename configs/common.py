@@ -237,6 +237,8 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         # An average of the weights, which is evaluated: the decay of a moving average, or
         # entries such as dict(name="uniform", first="100 steps") (training/averaging/averages.py).
         average=0.0,
+        # With a positive radius SAM, or ASAM if `adaptive` (training/perturbing/sharpness.py).
+        sharpness=dict(radius=0.0, adaptive=False, eta=0.01),
     )
     c.precision = "auto"
     c.stages = ()
@@ -315,6 +317,7 @@ def use_adam(c: ml_collections.ConfigDict, rate: float) -> None:
         schedule=c.optim.schedule.to_dict(),
         warmup=c.optim.warmup,
         average=c.optim.average,
+        sharpness=c.optim.sharpness.to_dict(),
     )
 
 

@@ -88,6 +88,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         schedule=dict(name="cosine"),
         warmup=_warmup(arg),
         average=0.0,
+        sharpness=c.optim.sharpness.to_dict(),
     )
     return c
 
@@ -166,5 +167,6 @@ def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
         rate=pod["rate"](c.train.batch),
         warmup=_warmup(arg),
         average=0.0,
+        sharpness=c.optim.sharpness.to_dict(),
     )
     return c

@@ -65,6 +65,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
             schedule=dict(name="cosine"),
             warmup="" if "smoke" in jc.explicit_arguments(arg) else "10 epochs",
             average=0.0,
+            sharpness=c.optim.sharpness.to_dict(),
         )
     c.inputs = tuple(views)
     c.stages = ({}, head)

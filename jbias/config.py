@@ -193,14 +193,29 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a config on which a run's scores depend.
 
-    The result has all entries of `to_dict` except config.run, the label, rollback if it is off, and
-    the folders of data: a resumed run compares fingerprints of the data instead.
+    The result has all entries of `to_dict` except config.run, the label, rollback and sharpness if
+    they are off, and the folders of data: a resumed run compares fingerprints of the data instead.
     """
     entries = without_places(to_dict(config))
     if not (entries.get("rollback") or {}).get("times"):
         # Off. Runs started before rollback existed have no such entry.
         entries.pop("rollback", None)
+    for part in (entries, *(entries.get("stages") or ())):
+        _drop_unused_sharpness(part)
     return {key: entries[key] for key in entries if key not in ("run", "label")}
+
+
+def _drop_unused_sharpness(part: dict[str, Any]) -> None:
+    """Remove optim.sharpness from a config or stage, in place, if SAM and ASAM are off.
+
+    Runs started before sharpness existed have no such entry.
+    """
+    optim = part.get("optim")
+    sharpness = optim.get("sharpness") if isinstance(optim, dict) else None
+    if isinstance(sharpness, dict) and not any(
+        sharpness.get(name) for name in ("radius", "adaptive")
+    ):
+        del optim["sharpness"]
 
 
 def without_places(tree: Any) -> Any:

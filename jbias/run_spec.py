@@ -80,6 +80,9 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (int | None, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
     (float, ("epochs", "optim.rate", "optim.decay", "optim.momentum")),
     (float | dict, ("optim.average",)),
+    (dict, ("optim.sharpness",)),
+    (float, ("optim.sharpness.radius", "optim.sharpness.eta")),
+    (bool, ("optim.sharpness.adaptive",)),
 )
 
 
@@ -141,6 +144,8 @@ _RULES: Sequence[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = (
     ("be 1 or more", lambda x: x >= 1, ("train.accumulate", "model.width")),
     ("be 0 or more", lambda x: x >= 0, ("run.spread", "run.together", "run.memory")),
     ("be 0 or more", lambda x: x >= 0, ("model.norm_group", "optim.decay")),
+    ("be 0 or more", lambda x: x >= 0, ("optim.sharpness.radius",)),
+    ("be 0 or more", lambda x: x >= 0, ("optim.sharpness.eta",)),
     ("be positive", lambda x: x > 0, ("optim.rate",)),
     ("be positive, and a million at most", lambda x: 0 < x <= 1e6, ("epochs",)),
     ("be 2 or more", lambda x: x >= 2, ("run.keep",)),

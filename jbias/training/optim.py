@@ -231,7 +231,8 @@ def from_options(
     options = dict(options)
     if not update.decay:
         options["decay"] = 0.0
-    options.pop("average", None)
+    for of_step in ("average", "sharpness"):
+        options.pop(of_step, None)
     where = "config.optim.warmup"
     warmup, warmup_steps = options.pop("warmup", 0) or 0, 0
     if warmup:

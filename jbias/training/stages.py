@@ -40,6 +40,7 @@ from jbias.training import (
 from jbias.training import feed as data_feed
 from jbias.training import step as train_step
 from jbias.training.averaging import averages
+from jbias.training.perturbing import sharpness
 
 
 class SeedProgram(NamedTuple):
@@ -397,6 +398,7 @@ def make_program(
         average=average,
         first=first,
         rollback=rollback,
+        sharpness=sharpness.from_options(optim_options.get("sharpness")),
         **step_options,
     )
     draw = make_initialiser(

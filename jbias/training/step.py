@@ -13,6 +13,7 @@ from jbias.algos import base
 from jbias.runtime import xla
 from jbias.training import prng
 from jbias.training.averaging import averages
+from jbias.training.perturbing import sharpness as sharpness_aware
 
 
 class State(NamedTuple):
@@ -76,13 +77,15 @@ def make_step(
     first: int = 0,
     accumulate: int = 1,
     block: int = 1,
+    sharpness: sharpness_aware.Sharpness | None = None,
 ) -> TrainStep:
     """Return the training step (state, batch, key, static=None) -> (state, metrics).
 
     One forward pass computes all losses. Each update uses the gradient of its own loss on
     the weights that it trains; all gradients are taken at the same weights. `key` is the
     seed's key, equal in all steps. Metrics are scalars by name: "loss_<name>",
-    "gradient_norm_<name>" (see `_gradient`), and the algorithm's own.
+    "gradient_norm_<name>" (see `_gradient`), "sharpness_<name>" (see `sharpness`), and the
+    algorithm's own.
 
     txs: one optimiser per update.
     average: average of the network's weights from step `first` on; None: none.
@@ -90,6 +93,9 @@ def make_step(
       one after the other. Losses, metrics and gradients are averaged over micro-batches
       before the updates; batch statistics are updated after each micro-batch. The j-th block of
       `block` examples belongs to micro-batch j % k.
+    sharpness: take each update's gradient at perturbed weights (perturbing/sharpness.py), in
+      one more pass per update; "sharpness_<name>" is the rise of the update's loss there.
+      None: no second pass.
     """
     selected = _selected(algo, txs)
     compute_gradients = (
@@ -105,9 +111,27 @@ def make_step(
         losses, gradient_of, aux = compute_gradients(
             algo, state.params, state.stats, batch, key, static
         )
-        opts, deltas, norms = [], [], {}
+        opts, deltas, norms, rises = [], [], {}, {}
+
+        def compute_at(params, update):
+            """Return the losses and gradients of one update at other weights, `_Gradients`."""
+            return compute_gradients(
+                algo._replace(updates=(update,)),
+                params,
+                state.stats,
+                batch,
+                key,
+                static,
+            )
+
         for update, tx, opt in zip(algo.updates, selected, state.opt):
             grads, norm = _gradient(update, gradient_of, state.params)
+            if sharpness is not None:
+                perturbed = _perturbed(update, grads, state.params, sharpness)
+                above = compute_at(perturbed, update)
+                grads, norm = _gradient(update, above.gradient_of, state.params)
+                rise = above.losses[update.loss] - losses[update.loss]
+                rises.setdefault((update.loss, update.trains), rise)
             norms.setdefault((update.loss, update.trains), norm)
             with jax.named_scope("optimiser"):
                 delta, opt = tx.update(grads, opt, state.params)
@@ -128,7 +152,8 @@ def make_step(
                 )
         new_state = State(state.step + 1, params, stats, tuple(opts))
         losses = {f"loss_{name}": loss for name, loss in losses.items()}
-        return new_state, {**losses, **_by_loss(norms), **aux.metrics}
+        metrics = _by_loss("gradient_norm", norms) | _by_loss("sharpness", rises)
+        return new_state, {**losses, **metrics, **aux.metrics}
 
     return step
 
@@ -308,17 +333,38 @@ def _gradient(
     return grads, norm
 
 
-def _by_loss(norms: Mapping[tuple, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
-    """Return the metrics "gradient_norm_<loss>" by name.
+def _perturbed(
+    update: base.Update,
+    grads: PyTree,
+    params: PyTree,
+    sharpness: sharpness_aware.Sharpness,
+) -> PyTree:
+    """Return the weights at which a sharpness-aware update takes its gradient.
 
-    norms: by (name of the loss, selection of the trained weights). Further norms of one loss,
-    over other weights, are "gradient_norm_<loss>_2" and so on.
+    grads: the update's gradient at the weights `params`. Weights that the update does not
+    train are unchanged.
+    """
+    labels = _labels(update, params)
+    trained = jax.tree.map(lambda label: label == "trained", labels)
+    with jax.named_scope("optimiser"):
+        return sharpness_aware.perturb(
+            params, grads, trained=trained, sharpness=sharpness
+        )
+
+
+def _by_loss(
+    metric: str, values: Mapping[tuple, Float[Array, ""]]
+) -> dict[str, Float[Array, ""]]:
+    """Return a metric of each update by name, such as "gradient_norm_<loss>".
+
+    values: by (name of the loss, selection of the trained weights). Further values of one
+    loss, over other weights, are "gradient_norm_<loss>_2" and so on.
     """
     metrics, counts = {}, collections.Counter()
-    for (loss, _), norm in norms.items():
+    for (loss, _), value in values.items():
         counts[loss] += 1
         suffix = f"_{counts[loss]}" if counts[loss] > 1 else ""
-        metrics[f"gradient_norm_{loss}{suffix}"] = norm
+        metrics[f"{metric}_{loss}{suffix}"] = value
     return metrics
 
 

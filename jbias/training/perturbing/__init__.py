@@ -1,0 +1,1 @@
+"""Weights that a step moves before it takes a gradient: SAM and ASAM."""
