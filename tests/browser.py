@@ -57,6 +57,28 @@ class Page:
         self.send("Page.navigate", {"url": url})
         self.browser.wait("Page.loadEventFired", self.session)
 
+    def reload(self) -> list[str]:
+        """Load the page again, and leave it if it asks; return the kinds of questions."""
+        loaded, question = "Page.loadEventFired", "Page.javascriptDialogOpening"
+        num_events = len(self.browser.events)
+        self.send("Page.reload")
+        kinds: list[str] = []
+        while True:
+            for event in self.browser.events[num_events:]:
+                num_events += 1
+                if event.get("sessionId") != self.session:
+                    continue
+                if event["method"] == question:
+                    kinds.append(event["params"]["type"])
+                    self.send("Page.handleJavaScriptDialog", {"accept": True})
+                if event["method"] == loaded:
+                    return kinds
+            self.browser.receive()
+
+    def touch(self) -> None:
+        """Emulate a touch screen without a mouse."""
+        self.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+
     def run(self, script: str) -> Any:
         """Return the value of an expression in the page, or of its promise."""
         options = {"awaitPromise": True, "returnByValue": True}
@@ -128,7 +150,7 @@ class Browser:
         text = json.dumps(message).encode() + b"\0"
         while text:
             text = text[os.write(self._output, text) :]
-        while (answer := self._receive()).get("id") != self._count:
+        while (answer := self.receive()).get("id") != self._count:
             pass
         assert "error" not in answer, answer
         return answer["result"]
@@ -140,12 +162,12 @@ class Browser:
             for event in self.events
         ]
         while not any(is_known):
-            answer = self._receive()
+            answer = self.receive()
             is_known = [
                 answer.get("method") == method and answer.get("sessionId") == session
             ]
 
-    def _receive(self) -> dict:
+    def receive(self) -> dict:
         """Return the next message; events are added to `events`."""
         while b"\0" not in self._buffer:
             data = os.read(self._input, 2**20)

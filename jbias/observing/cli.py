@@ -1,25 +1,29 @@
 r"""Write a page on which a person decides about stimuli as a network does.
 
-    jbias observe --out=you                              # the embedded cue conflicts
-    jbias observe --stimuli=/data/cue-conflict --out=you # your own images
+    jbias observe                                              # the embedded cue conflicts
+    jbias observe --stimuli=/data/cue-conflict --out=conflicts # your own images
 
-Open OUT/index.html in a browser, also on a phone. The page shows each image for 200 ms, then
+Open you/index.html in a browser, also on a phone. The page shows each image for 200 ms, then
 noise, then a button for each class. At the end it shows your shape bias with its 95 % interval,
 the share of decisions for neither cue, and the error consistency with networks that decided about
 the same images. Your decisions are a CSV file for `jbias measure FILE`. The page is one file: it
 needs no server, and no request leaves it.
 
-A browser's timing is not a laboratory's: the page measures how long it showed each image and
-writes the milliseconds into the file.
+A browser's timing is not a laboratory's: the page measures how long it showed each image, and
+writes the milliseconds and the number of late frames into the file.
 
 --stimuli is a folder of images whose names say the classes, such as cat7-elephant1.png; of
 folders named for the classes; or a folder of `jbias export-stimuli`.
+
+--out may have other files: only index.html is written, and only a page of `jbias observe` is
+replaced.
 
 Exit codes: 0 done; 2 an error, which standard error explains; 130 stopped by Ctrl-C, 143 by
 SIGTERM.
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 
 from jbias.runtime import cli, messages
@@ -31,14 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
     """
     args = parser().parse_args(argv)
-    return cli.run(lambda: _write(args), rerun="writes the page again")
+    return cli.run(lambda: _write(args), rerun="writes the page again", uses_jax=False)
 
 
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
     parser = cli.Parser("observing", __doc__)
     parser.add_argument(
-        "--out", **cli.OUT, help="folder to write the page, index.html, into"
+        "--out",
+        type=cli.output_folder,
+        default="you",
+        metavar="DIR",
+        help="folder to write the page, index.html, into (default: you)",
     )
     cli.add_texts(
         parser,
@@ -77,12 +85,10 @@ def parser() -> cli.Parser:
 
 def _write(args: argparse.Namespace) -> int:
     """Write the page and print its path; return the exit code."""
+    _check_paths(args)
     from jbias.observing import comparison, page, stimuli
 
-    for flag in ("set", "decisions"):
-        if getattr(args, flag) and not args.stimuli:
-            raise ValueError(f"--{flag}: is for --stimuli; give both")
-    page.check_out(args.out)
+    is_replaced = page.check_out(args.out)
     if args.stimuli:
         shown = stimuli.from_folder(
             args.stimuli,
@@ -100,5 +106,17 @@ def _write(args: argparse.Namespace) -> int:
     num_images = sum(len(group.images) for group in shown.groups)
     notes = [f"{num_images:,} images", f"{len(text) / 1e6:.1f} MB"]
     notes += [shown.note] if shown.note else []
+    notes += ["replaces the earlier page"] if is_replaced else []
     messages.print_text(f"written: {path}, {', '.join(notes)}; open it in a browser")
     return 0
+
+
+def _check_paths(args: argparse.Namespace) -> None:
+    """Raise ValueError for flags without --stimuli and for paths that do not exist."""
+    for flag in ("set", "decisions"):
+        if getattr(args, flag) and not args.stimuli:
+            raise ValueError(f"--{flag}: is for --stimuli; give both")
+    if args.stimuli and not os.path.isdir(os.path.expanduser(args.stimuli)):
+        raise ValueError(
+            f"--stimuli: must be a folder, got {args.stimuli!r}; check the path"
+        )

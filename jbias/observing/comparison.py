@@ -16,7 +16,6 @@ from jaxtyping import Int
 from jbias import errors
 from jbias.answers import letter_answers, observers, tables
 from jbias.observing import stimuli
-from jbias.stats import consistency
 
 STORED = pathlib.Path(__file__).parent / "stored" / "networks.csv"
 PEOPLE = "people/"  # Begin of the names of people in the standing table.
@@ -139,6 +138,8 @@ class PublishedPeople:
 
 def published_people() -> PublishedPeople:
     """Return shape bias and error consistency of the people in the standing table."""
+    from jbias.stats import consistency  # Slow to import, so not before a refusal.
+
     people = [x for x in letter_answers.standing_table() if x.name.startswith(PEOPLE)]
     biases = [x.shape_bias for x in people]
     num_shape = sum(x.n_shape for x in biases)

@@ -3,8 +3,10 @@
 const content = JSON.parse(document.getElementById("content").textContent);
 const NO_ANSWER = -1, NO_ROW = -2; // In place of a class, as in jbias.answers.observers.
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-const LATE = 50; // Milliseconds: an image that is shown for longer than planned by more is counted.
-const FRAME = 5; // A part of a trial ends with the frame that is nearest to its time.
+const SLACK = 5; // Milliseconds: a part of a trial ends with the frame that is nearest to its time.
+const DRAWS = 2000; // Of the bootstrap for kappa's interval, as in `jbias report decisions`.
+const FEW = 100; // With fewer decisions for either cue, the interval of shape bias is over 0.2 wide.
+const STORE = `jbias observe ${content.id}`; // Key of the session in this tab's storage.
 const element = (id) => document.getElementById(id);
 
 // ---- Random order ----
@@ -55,16 +57,106 @@ function wilson(count, n) {
   return [count ? Math.max(low, 0) : 0, count < n ? Math.min(high, 1) : 1];
 }
 
+/** Return Cohen's kappa of shares of agreement, as jbias.stats.consistency: 1 for agreement on all. */
+function kappaOf(observed, a, b) {
+  const expected = a * b + (1 - a) * (1 - b);
+  return observed === 1 ? 1 : (observed - expected) / (1 - expected);
+}
+
 /** Return Cohen's kappa of two lists of right and wrong, as jbias.stats.consistency. */
 function kappa(first, second) {
   const n = first.length;
   if (!n) return NaN;
   const share = (marks) => marks.filter(Boolean).length / n;
   const observed = first.filter((mark, i) => mark === second[i]).length / n;
-  if (observed === 1) return 1;
-  const [a, b] = [share(first), share(second)];
-  const expected = a * b + (1 - a) * (1 - b);
-  return (observed - expected) / (1 - expected);
+  return kappaOf(observed, share(first), share(second));
+}
+
+/** Return the quantile of ascending numbers, between the two nearest, as numpy.quantile. */
+function quantile(ascending, share) {
+  const place = share * (ascending.length - 1), below = Math.floor(place);
+  const above = Math.min(below + 1, ascending.length - 1);
+  return ascending[below] + (place - below) * (ascending[above] - ascending[below]);
+}
+
+/**
+ * Return the 95 % interval of the mean kappa of one list of right and wrong with several, as
+ * jbias.stats.consistency.mean_kappa: percentiles of a bootstrap over images, the same for all lists.
+ */
+function kappaInterval(first, others) {
+  const n = first.length, random = generator(0), means = [];
+  for (let draw = 0; draw < DRAWS; draw += 1) {
+    const weight = new Uint16Array(n);
+    for (let i = 0; i < n; i += 1) weight[Math.floor(random() * n)] += 1;
+    const share = (isCounted) => {
+      let sum = 0;
+      for (let i = 0; i < n; i += 1) if (isCounted(i)) sum += weight[i];
+      return sum / n;
+    };
+    const a = share((i) => first[i]);
+    const kappas = others.map((marks) =>
+      kappaOf(share((i) => first[i] === marks[i]), a, share((i) => marks[i])));
+    means.push(kappas.reduce((sum, value) => sum + value, 0) / kappas.length);
+  }
+  means.sort((a, b) => a - b);
+  return [quantile(means, 0.025), quantile(means, 0.975)];
+}
+
+/** Return "right" or "wrong" if all marks are alike, else "". */
+function constantMark(marks) {
+  if (marks.every(Boolean)) return "right";
+  return marks.some(Boolean) ? "" : "wrong";
+}
+
+/**
+ * Return the error consistency of your decisions with those of members: kappa (the mean over members),
+ * n (images that all decided about), its interval, and a doubt, "" for none. Without n, kappa is NaN.
+ */
+function consistencyWith(trials, members, name) {
+  const known = trials.filter((trial) => members.every((decide) => decide(trial) !== NO_ROW));
+  const n = known.length;
+  if (!n || !members.length) {
+    return { kappa: NaN, n: 0, interval: null, doubt: `Kappa with ${name} is undefined: no common image.` };
+  }
+  const right = (decide) => known.map((trial) => decide(trial) === cues(trial).label);
+  const yours = right((trial) => trial.decision), others = members.map(right);
+  const kappas = others.map((marks) => kappa(yours, marks));
+  const value = kappas.reduce((sum, item) => sum + item, 0) / kappas.length;
+  const mark = constantMark(yours), theirs = members.length === 1 ? constantMark(others[0]) : "";
+  if (mark && mark === theirs) {
+    return { kappa: value, n, interval: null, doubt: `Kappa with ${name} is undefined (0 / 0): both were ${mark} `
+      + `on all ${n} images. The 1 stands for full agreement, as in jbias report decisions.` };
+  }
+  if (mark || theirs) {
+    return { kappa: value, n, interval: null, doubt: `Kappa with ${name} says nothing: `
+      + `${mark ? "you were" : `${name} was`} ${mark || theirs} on all ${n} images, so it is 0 whatever the `
+      + "others' errors." };
+  }
+  return { kappa: value, n, interval: kappaInterval(yours, others), doubt: "" };
+}
+
+/**
+ * Return sentences on decisions that are no better than guesses, or all the same: the rule of
+ * jbias.cards.numbers.doubts. With k > 2 classes, guesses are for either cue on 2 / k of the conflicts.
+ */
+function doubtsOf(trials, decide) {
+  const lines = [], numClasses = content.classes.length;
+  content.groups.forEach((group, i) => {
+    const known = trials.filter((trial) => trial.group === i && decide(trial) !== NO_ROW);
+    if (!known.length) return;
+    const name = group.set || content.name, { shape, texture, neither } = countCues(known, decide);
+    const either = shape + texture;
+    if (group.conflicts && numClasses > 2 && wilson(either, either + neither)[0] <= 2 / numClasses) {
+      lines.push(`decisions for either cue on ${name} are no more than guessing gives (2 of ${numClasses} `
+        + "classes), so no claim follows from shape bias");
+    }
+    const answers = known.map(decide).filter((decision) => decision !== NO_ANSWER);
+    const labels = new Set(known.map((trial) => cues(trial).label));
+    if (answers.length > 1 && new Set(answers).size === 1 && labels.size > 1) {
+      lines.push(`every answered image of ${name} is called '${content.classes[answers[0]]}'`);
+    }
+  });
+  return lines;
 }
 
 /** Return counts of decisions for the shape, the texture and neither, over trials with a conflict. */
@@ -86,8 +178,8 @@ function cues(trial) {
   return { label: group.label[trial.image], texture: group.texture[trial.image] };
 }
 
-/** Return the results of one row of the table: you, or a network or several people. */
-function rowOf(trials, members, withYou) {
+/** Return the results of a row of the table: you (name ""), or the network or people with a name. */
+function rowOf(trials, members, name) {
   const total = { shape: 0, texture: 0, neither: 0 };
   for (const decide of members) {
     const counts = countCues(trials, decide);
@@ -102,11 +194,6 @@ function rowOf(trials, members, withYou) {
   });
   // Of the first group: the cue conflicts, if the page has any.
   const first = trials.filter((trial) => trial.group === 0);
-  const kappas = withYou ? members.map((decide) => {
-    const known = first.filter((trial) => decide(trial) !== NO_ROW);
-    const right = (choose) => known.map((trial) => choose(trial) === cues(trial).label);
-    return kappa(right((trial) => trial.decision), right(decide));
-  }).filter((value) => !Number.isNaN(value)) : [];
   return {
     ...total, either,
     bias: either ? total.shape / either : NaN,
@@ -114,16 +201,17 @@ function rowOf(trials, members, withYou) {
     interval: members.length === 1 ? wilson(total.shape, either) : null,
     shareNeither: conflicts ? total.neither / conflicts : NaN,
     accuracy,
-    kappa: kappas.length ? kappas.reduce((a, b) => a + b, 0) / kappas.length : NaN,
+    consistency: name ? consistencyWith(first, members, name) : null,
+    doubts: members.length === 1 ? doubtsOf(trials, members[0]) : [],
   };
 }
 
 /** Return the rows of the table of results, by name. */
 function computeRows(trials) {
-  const you = { name: "You", ...rowOf(trials, [(trial) => trial.decision], false) };
+  const you = { name: "You", ...rowOf(trials, [(trial) => trial.decision], "") };
   const others = content.compared.map(({ name, about, decisions }) => {
     const members = decisions[0].map((_, i) => (trial) => decisions[trial.group][i][trial.image]);
-    return { name, about, ...rowOf(trials, members, true) };
+    return { name, about, ...rowOf(trials, members, name) };
   });
   return [you, ...others];
 }
@@ -131,7 +219,7 @@ function computeRows(trials) {
 // ---- The exported file ----
 
 const COLUMNS = ["subj", "trial", "block", "set", "imagename", "object_response", "category",
-  "texture", "rt_ms", "shown_ms", "presentation", "seed", "page"];
+  "texture", "rt_ms", "shown_ms", "late_frames", "starts", "presentation", "seed", "page"];
 
 /** Return the decisions as CSV, a row per trial. */
 function toCsv(trials, session) {
@@ -143,9 +231,10 @@ function toCsv(trials, session) {
     const group = content.groups[trial.group], { label, texture } = cues(trial);
     const cells = {
       subj: session.name, trial: i + 1, block: trial.block + 1, set: group.set,
-      imagename: group.images[trial.image], object_response: content.classes[trial.decision],
+      imagename: plainPath(group.images[trial.image]), object_response: content.classes[trial.decision],
       category: content.classes[label], texture: texture < 0 ? "" : content.classes[texture],
       rt_ms: trial.answered.toFixed(1), shown_ms: trial.shown.toFixed(1),
+      late_frames: trial.late ?? "", starts: trial.starts,
       presentation: session.isCalm ? "until answered" : `${content.times.image} ms`,
       seed: session.seed, page: `jbias ${content.version}`,
     };
@@ -159,10 +248,65 @@ function quoted(text) {
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Return a name that a file and a folder can have. */
+/** Return a path of an image that no spreadsheet reads as a formula; "./" does not change the path. */
+function plainPath(path) {
+  return /^[=+\-@\t\r]/.test(path) ? `./${path}` : path;
+}
+
+/** Return a name that a file and a folder can have, and that no spreadsheet reads as a formula. */
 function plainName(text) {
-  const name = text.normalize("NFC").replace(/[^\p{L}\p{N} ._-]/gu, "").replace(/^[. -]+/, "");
-  return name.trim().slice(0, 40) || "subject-01";
+  const letters = text.normalize("NFC").replace(/\s+/gu, " ").replace(/[^\p{L}\p{M}\p{N} ._-]/gu, "");
+  const name = [...letters.replace(/^[^\p{L}\p{N}]+/u, "")].slice(0, 40).join("").replace(/[. ]+$/u, "");
+  return name || "subject-01";
+}
+
+/** Return the name of the exported file: without spaces, and none that Windows keeps for devices. */
+function fileName(name) {
+  const stem = name.replace(/[ .]+/gu, "-");
+  return `${/^(con|prn|aux|nul|com\d|lpt\d)$/iu.test(stem) ? "subject-" : ""}${stem}.csv`;
+}
+
+// ---- The session in this tab's storage ----
+
+/** Keep the session until the tab is closed; return false if the browser keeps nothing. */
+function keep() {
+  try {
+    if (!session) sessionStorage.removeItem(STORE);
+    else {
+      const { seed, numBlocks, hasFurther, isCalm, name, trials, starts, isOver, isSaved } = session;
+      sessionStorage.setItem(STORE, JSON.stringify(
+        { seed, numBlocks, hasFurther, isCalm, name, trials, starts, isOver, isSaved }));
+    }
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Return the session that this tab has kept, at the first image without a decision; null for none. */
+function restore() {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(STORE));
+    return kept?.trials.length ? makeSession(kept) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Return a session in the order of its seed; trials: decisions for its first images. */
+function makeSession({ seed, numBlocks, hasFurther, isCalm, name, trials = [], starts = 0, isOver = false,
+  isSaved = false }) {
+  const blocks = drawSession(seed, numBlocks, hasFurther), order = blocks.flat();
+  trials.forEach((trial, i) => {
+    if (order[i][0] !== trial.group || order[i][1] !== trial.image) throw new Error("another order");
+  });
+  const block = blocks.findIndex((_, i) => blocks.slice(0, i + 1).flat().length > trials.length);
+  return {
+    seed, numBlocks, hasFurther, isCalm, name, trials, starts, isOver, isSaved, blocks,
+    block: block < 0 ? blocks.length : block,
+    place: trials.length - blocks.slice(0, Math.max(block, 0)).flat().length,
+    isOpen: false, turn: 0,
+  };
 }
 
 // ---- The trials ----
@@ -199,17 +343,28 @@ function draw(image, { cross = false, fill = false } = {}) {
   brush.drawImage(image, (side - w) / 2, (side - h) / 2, w, h);
 }
 
-/** Draw each step at a frame of the screen; return the times at which they were drawn. */
-function play(steps) {
+/**
+ * Draw each step at a frame of the screen, while isCurrent() is true. Return the times at which the steps
+ * were drawn and the time from frame to frame (the median); null if it was stopped.
+ */
+function play(steps, isCurrent) {
   return new Promise((resolve) => {
-    const starts = [];
+    const starts = [], frames = [];
+    let previous = NaN;
+    const finished = () => {
+      const gaps = frames.sort((a, b) => a - b);
+      resolve({ starts, frame: gaps[Math.floor(gaps.length / 2)] });
+    };
     const onFrame = (now) => {
+      if (!isCurrent()) return resolve(null);
+      if (now > previous) frames.push(now - previous);
+      previous = now;
       const last = starts.length - 1;
-      if (last < 0 || now - starts[last] >= steps[last].ms - FRAME) {
-        if (starts.length === steps.length) return resolve(starts);
+      if (last < 0 || now - starts[last] >= steps[last].ms - SLACK) {
+        if (starts.length === steps.length) return finished();
         steps[starts.length].draw();
         starts.push(now);
-        if (steps[starts.length - 1].ms === 0) return resolve(starts);
+        if (steps[starts.length - 1].ms === 0) return finished();
       }
       requestAnimationFrame(onFrame);
     };
@@ -217,13 +372,21 @@ function play(steps) {
   });
 }
 
+/** Return the number of frames of the screen for which an image was shown longer than planned. */
+function lateFrames(shown, planned, frame) {
+  return Math.max(0, Math.round((shown - planned) / frame));
+}
+
 /** Show the next image, then let the person choose. */
 async function nextTrial() {
   const run = session, [group, image] = run.blocks[run.block][run.place];
+  const turn = run.turn += 1, isCurrent = () => session === run && run.turn === turn;
   const shown = pictures.get(content.groups[group].pictures[image]);
   const mask = pictures.get(content.masks[run.trials.length % content.masks.length]);
   const { cross, image: exposure, mask: cover } = content.times;
   run.isOpen = false;
+  run.starts += 1;
+  keep();
   element("choices").setAttribute("aria-disabled", "true");
   element("progress").textContent =
     `Block ${run.block + 1} of ${run.blocks.length}, image ${run.place + 1} of ${run.blocks[run.block].length}`;
@@ -235,10 +398,12 @@ async function nextTrial() {
     { ms: cover, draw: () => draw(mask, { fill: true }) },
     { ms: 0, draw: () => draw(null) },
   ];
-  const starts = await play([...begin, ...end]);
-  if (session !== run || run.isStopped) return;
+  const played = await play([...begin, ...end], isCurrent);
+  if (!played || !isCurrent()) return;
+  const { starts, frame } = played;
   run.onset = starts[1];
   run.shown = run.isCalm ? null : starts[2] - starts[1];
+  run.late = run.isCalm ? null : lateFrames(run.shown, exposure, frame);
   run.isOpen = true;
   element("choices").setAttribute("aria-disabled", "false");
   element("status").textContent = "Choose a class.";
@@ -251,16 +416,35 @@ function decide(decision, now) {
   run.isOpen = false;
   const [group, image] = run.blocks[run.block][run.place], answered = now - run.onset;
   run.trials.push({
-    group, image, block: run.block, decision, answered, shown: run.shown ?? answered,
+    group, image, block: run.block, decision, answered, shown: run.shown ?? answered, late: run.late,
+    starts: run.starts,
   });
+  run.starts = 0;
   run.place += 1;
   if (run.place < run.blocks[run.block].length) return void nextTrial();
   run.block += 1;
   run.place = 0;
   if (run.block === run.blocks.length) return finish();
+  keep();
+  pause();
+}
+
+/** Show a pause: between blocks, within a block that was stopped, or after a reload. */
+function pause(isReloaded = false) {
+  const run = session, numBlocks = run.blocks.length, { block, place } = run;
+  const title = place
+    ? `Block ${block + 1} of ${numBlocks} is not complete.`
+    : `${block ? `Block ${block} of ${numBlocks} is` : "No block is"} done.`;
+  const kept = isReloaded ? `The page was loaded again. Your ${run.trials.length} decisions are kept. ` : "";
+  const words = place
+    ? `${place} of its ${run.blocks[block].length} images are decided. Results are those of complete blocks: `
+      + "without going on, these decisions are left out. An image that was just shown is shown again."
+    : "Take a break. The next block has one image of each class again.";
   open("pause");
-  element("pause-title").textContent = `Block ${run.block} of ${run.blocks.length} is done.`;
-  element("status").textContent = element("pause-title").textContent;
+  element("pause-title").textContent = title;
+  element("pause-words").textContent = kept + words;
+  element("finish").textContent = block ? "Show my results so far" : "End without results";
+  element("status").textContent = `${title} ${kept}`;
   element("continue").focus();
 }
 
@@ -272,7 +456,11 @@ function open(id) {
 }
 
 /** Begin or go on with a block. */
-function resume() {
+async function resume() {
+  const run = session, turn = run.turn += 1; // A second press ends the first.
+  await load([...content.masks,
+    ...run.blocks.flat().map(([group, image]) => content.groups[group].pictures[image])]);
+  if (session !== run || run.turn !== turn) return;
   open("trial");
   element("trial").focus({ preventScroll: true });
   nextTrial();
@@ -280,27 +468,47 @@ function resume() {
 
 /** Begin a session with the choices of the form. */
 async function start() {
-  const seed = Number(element("seed").value) >>> 0;
-  const blocks = drawSession(seed, Number(element("blocks").value), element("further").checked);
-  session = {
-    seed, blocks, block: 0, place: 0, trials: [], isOpen: false, isStopped: false,
-    isCalm: element("calm").checked, name: plainName(element("name").value),
-  };
+  session = makeSession({
+    seed: Number(element("seed").value) >>> 0, numBlocks: Number(element("blocks").value),
+    hasFurther: element("further").checked, isCalm: element("calm").checked,
+    name: plainName(element("name").value),
+  });
   element("start").disabled = true;
-  await load([...content.masks,
-    ...blocks.flat().map(([group, image]) => content.groups[group].pictures[image])]);
+  await resume();
   element("start").disabled = false;
-  resume();
 }
 
-/** Stop within a block, whose decisions are dropped. */
+/** Stop within a block, which can be continued. */
 function stop() {
-  session.isStopped = true;
-  session.trials = session.trials.filter((trial) => trial.block < session.block);
-  if (session.trials.length) return finish();
+  session.turn += 1;
+  session.isOpen = false;
+  pause();
+}
+
+/** End the session with the results of its complete blocks, or, if there is none, without results. */
+function end() {
+  const { block, trials } = session;
+  session.trials = trials.filter((trial) => trial.block < block);
+  if (session.trials.length) finish();
+  else leave();
+}
+
+/** Forget the session and show the form. */
+function leave() {
   session = null;
+  keep();
   open("intro");
   element("start").focus();
+}
+
+/** Return true if closing or leaving the page would lose decisions. */
+const hasUnsaved = () => Boolean(session?.trials.length && !session.isSaved);
+
+/** Remember that the decisions are in a file, or were copied. */
+function markSaved() {
+  session.isSaved = true;
+  element("again").textContent = "Start again";
+  keep();
 }
 
 // ---- The results ----
@@ -310,29 +518,49 @@ const percent = (value) => Number.isNaN(value) ? "–" : `${(100 * value).toFixe
 
 /** Show the results of all complete blocks. */
 function finish() {
+  session.isOver = true;
+  keep();
   const { trials } = session, rows = computeRows(trials), you = rows[0];
-  const hasConflicts = you.either + you.neither > 0, first = content.groups[0];
+  const hasConflicts = you.either + you.neither > 0;
   open("results");
-  element("headline").textContent = hasConflicts
-    ? `Your shape bias is ${rounded(you.bias)}`
-    : `You chose the right class for ${percent(you.accuracy[0])} of the images`;
+  element("headline").textContent = headline(you, hasConflicts);
   element("headline").dataset.value = hasConflicts ? you.bias : you.accuracy[0];
-  element("sentence").textContent = hasConflicts
-    ? `95 % interval ${rounded(you.interval[0])} to ${rounded(you.interval[1])} (Wilson's): of `
-      + `${you.either + you.neither} images whose shape and texture belong to different classes, you chose the `
-      + `shape ${you.shape} times, the texture ${you.texture} times and neither ${you.neither} times. `
-      + "1 is always the shape, 0 always the texture."
-    : `${first.title}: ${trials.length} decisions.`;
+  element("doubt").hidden = !you.doubts.length;
+  element("doubt").textContent = you.doubts.map((line) => `Doubt: ${line}.`).join(" ");
+  element("sentence").textContent = sentence(you, hasConflicts);
   fillTable(rows, hasConflicts);
+  element("plot").hidden = !hasConflicts;
   if (hasConflicts) drawPlot(rows);
   fillNotes(rows, hasConflicts);
-  const csv = toCsv(trials, session), file = `${session.name}.csv`;
+  const csv = toCsv(trials, session), file = fileName(session.name);
   element("csv").value = csv;
-  element("file").textContent = /[^\w.-]/.test(file) ? `'${file}'` : file;
+  element("file").textContent = file;
   element("download").download = file;
   element("download").href = URL.createObjectURL(new Blob([csv], { type: "text/csv" }));
-  element("status").textContent = `Done. ${element("headline").textContent}.`;
+  element("again").textContent = "Start again";
+  element("status").textContent =
+    `Done. ${element("headline").textContent}. ${element("doubt").textContent}`;
   element("results").focus();
+}
+
+/** Return the headline of the results. */
+function headline(you, hasConflicts) {
+  if (!hasConflicts) return `You chose the right class for ${percent(you.accuracy[0])} of the images`;
+  if (!you.either) return "Your shape bias is undefined: you chose neither the shape nor the texture";
+  if (you.doubts.length) return `No claim follows from your shape bias (${rounded(you.bias)})`;
+  return `Your shape bias is ${rounded(you.bias)}`;
+}
+
+/** Return the sentence below the headline. */
+function sentence(you, hasConflicts) {
+  if (!hasConflicts) return `${content.groups[0].title}: ${session.trials.length} decisions.`;
+  const interval = you.either
+    ? `95 % interval ${rounded(you.interval[0])} to ${rounded(you.interval[1])} (Wilson's): of `
+    : "Of ";
+  const few = you.either < FEW ? ` The interval is wide with fewer than ${FEW} decisions for either.` : "";
+  return `${interval}${you.either + you.neither} images whose shape and texture belong to different classes, `
+    + `you chose the shape ${you.shape} times, the texture ${you.texture} times and neither ${you.neither} `
+    + `times. 1 is always the shape, 0 always the texture.${few}`;
 }
 
 /** Return a new element with text and data. */
@@ -343,44 +571,70 @@ function make(tag, text = "", data = {}) {
   return made;
 }
 
+/** Return a row of the table from its texts or elements; labels: the names of the columns. */
+function makeLine(cells, labels, scope) {
+  const line = make("tr");
+  line.role = "row";
+  cells.forEach((content, i) => {
+    const isHead = scope === "col" || i === 0;
+    const cell = content instanceof Element ? content : make(isHead ? "th" : "td", content);
+    cell.role = isHead ? (scope === "col" ? "columnheader" : "rowheader") : "cell";
+    if (isHead) cell.scope = scope;
+    else cell.dataset.label = labels[i];
+    line.append(cell);
+  });
+  return line;
+}
+
+/** Return a cell with a number and, below, its interval and further words. */
+function makeCell(key, text, value, interval, words = "") {
+  const cell = make("td", text, { key, value });
+  const range = interval ? `${rounded(interval[0])} to ${rounded(interval[1])}` : "";
+  const below = [range, words].filter(Boolean).join(", ");
+  if (below) cell.append(make("small", below, interval ? { low: interval[0], high: interval[1] } : {}));
+  return cell;
+}
+
+/** Return the cell of kappa, with the number of images and an interval. */
+function makeKappaCell(consistency) {
+  if (!consistency) return "–";
+  const { kappa: value, n, interval, doubt } = consistency;
+  const cell = makeCell("kappa", rounded(value), value, interval, `n = ${n}${doubt ? ", see below" : ""}`);
+  cell.dataset.n = n;
+  return cell;
+}
+
 /** Fill the table: a row for you and each network. */
 function fillTable(rows, hasConflicts) {
   const shown = content.groups.map((group, i) => i).filter((i) =>
     !Number.isNaN(rows[0].accuracy[i]) && !(hasConflicts && content.groups[i].conflicts));
   const people = hasConflicts ? content.people : null;
-  const head = ["Who", ...hasConflicts ? ["Shape bias", "Neither"] : [],
+  const labels = ["Who", ...hasConflicts ? ["Shape bias", "Neither"] : [],
     ...shown.map((i) => `${content.groups[i].title}, right`), "Errors as yours (kappa)"];
-  const row = make("tr");
-  row.append(...head.map((text) => Object.assign(make("th", text), { scope: "col" })));
-  const body = make("tbody");
-  for (const one of rows) {
-    const line = make("tr", "", { name: one.name });
-    line.append(Object.assign(make("th", one.name), { scope: "row" }));
-    if (hasConflicts) {
-      const cell = make("td", rounded(one.bias), { key: "bias", value: one.bias });
-      if (one.interval) {
-        cell.append(make("small", `${rounded(one.interval[0])} to ${rounded(one.interval[1])}`,
-          { low: one.interval[0], high: one.interval[1] }));
-      }
-      line.append(cell,
-        make("td", percent(one.shareNeither), { key: "neither", value: one.shareNeither }));
-    }
-    line.append(...shown.map((i) =>
-      make("td", percent(one.accuracy[i]), { key: `accuracy${i}`, value: one.accuracy[i] })));
-    line.append(make("td", rounded(one.kappa), { key: "kappa", value: one.kappa }));
+  const body = make("tbody"), top = make("thead");
+  for (const row of rows) {
+    const doubt = row.doubts.length ? "no claim" : "";
+    const line = makeLine([
+      row.name,
+      ...hasConflicts ? [
+        makeCell("bias", rounded(row.bias), row.bias, row.either ? row.interval : null, doubt),
+        makeCell("neither", percent(row.shareNeither), row.shareNeither),
+      ] : [],
+      ...shown.map((i) => makeCell(`accuracy${i}`, percent(row.accuracy[i]), row.accuracy[i])),
+      makeKappaCell(row.consistency),
+    ], labels, "row");
+    line.dataset.name = row.name;
     body.append(line);
   }
   if (people) {
-    const line = make("tr", "", { name: people.name });
-    line.append(Object.assign(make("th", `${people.name}*`), { scope: "row" }),
-      make("td", rounded(people.shape_bias)), make("td", "–"),
-      ...shown.map(() => make("td", "–")), make("td", `${rounded(people.kappa)}*`));
-    body.append(line);
+    const cells = [`${people.name}*`, rounded(people.shape_bias), "–", ...shown.map(() => "–"),
+      `${rounded(people.kappa)}*`];
+    body.append(makeLine(cells, labels, "row"));
+    body.lastChild.dataset.name = people.name;
   }
-  const top = make("thead");
-  top.append(row);
-  element("table").replaceChildren(make("caption", ""), top, body);
-  element("table").caption.remove();
+  top.append(makeLine(labels, labels, "col"));
+  for (const part of [top, body]) part.role = "rowgroup";
+  element("table").replaceChildren(top, body);
 }
 
 /** Draw the shape biases on a line from texture to shape. */
@@ -399,15 +653,16 @@ function drawPlot(rows) {
     svg.append(part);
   };
   const x = (value) => left + value * (right - left);
+  const label = (one) => one.name + (one.doubts?.length ? " (no claim)" : "");
   svg.setAttribute("width", width);
   svg.setAttribute("height", height);
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Shape bias: ${entries.map((one) => `${one.name} ${rounded(one.bias)}`).join(", ")}`);
+  svg.setAttribute("aria-label", `Shape bias: ${entries.map((one) => `${label(one)} ${rounded(one.bias)}`).join(", ")}`);
   add("text", { x: left, y: 14, class: "faint" }, "0: always the texture");
   add("text", { x: right, y: 14, class: "faint", "text-anchor": "end" }, "1: always the shape");
   entries.forEach((one, i) => {
     const y = 38 + i * step;
-    add("text", { x: left, y: y + 2 }, one.name);
+    add("text", { x: left, y: y + 2 }, label(one));
     add("line", { x1: left, x2: right, y1: y + 16, y2: y + 16 });
     if (Number.isNaN(one.bias)) return;
     if (one.interval) {
@@ -418,24 +673,37 @@ function drawPlot(rows) {
   element("plot").replaceChildren(svg);
 }
 
+/** Return a sentence on the times for which images were shown. */
+function describeTimes(trials) {
+  if (session.isCalm) return "Each image stayed until you answered, so the numbers are not those of a short look.";
+  const times = trials.map((trial) => trial.shown).sort((a, b) => a - b), planned = content.times.image;
+  const late = trials.filter((trial) => trial.late), frames = late.reduce((sum, trial) => sum + trial.late, 0);
+  const counted = late.length
+    ? `${late.length} of ${times.length} images were shown longer than planned, by ${frames} `
+      + `${frames === 1 ? "frame" : "frames"} of the screen in all (column late_frames)`
+    : `none of ${times.length} images was shown longer than planned`;
+  return `This browser showed images for ${times[Math.floor(times.length / 2)].toFixed(0)} ms (median; `
+    + `${times[0].toFixed(0)} to ${times.at(-1).toFixed(0)}), planned were ${planned} ms; ${counted}. `
+    + "A browser's timing is not a laboratory's.";
+}
+
 /** List what the numbers rest on. */
 function fillNotes(rows, hasConflicts) {
-  const { trials } = session, times = trials.map((trial) => trial.shown).sort((a, b) => a - b);
-  const median = times[Math.floor(times.length / 2)], planned = content.times.image;
-  const late = times.filter((time) => time > planned + LATE).length;
+  const { trials } = session, again = trials.filter((trial) => trial.starts > 1).length;
   const notes = [
-    session.isCalm
-      ? "Each image stayed until you answered, so the numbers are not those of a short look."
-      : `This browser showed images for ${median.toFixed(0)} ms (median; ${times[0].toFixed(0)} to `
-        + `${times.at(-1).toFixed(0)}), planned were ${planned} ms; ${late} of ${times.length} were shown `
-        + `for more than ${planned + LATE} ms. A browser's timing is not a laboratory's.`,
+    describeTimes(trials),
+    ...again ? [`${again} of ${trials.length} trials were started again after a stop or a reload (column starts): `
+      + "their images may have been shown twice."] : [],
     `${trials.length} decisions, in the order of seed ${session.seed}.`,
     ...rows.slice(1).filter((one) => one.about).map((one) => `${one.name}: ${one.about}`),
+    ...rows.slice(1).flatMap((one) => one.doubts.map((line) => `${one.name}: ${line}.`)),
+    ...rows.map((one) => one.consistency?.doubt).filter(Boolean),
   ];
   if (rows.length > 1) {
     notes.push("All rows without * are about the images that you saw. Kappa is Cohen's, of right and wrong"
       + `${hasConflicts ? " with the shape as the right class" : ""}: 1 if you and the network err on the same `
-      + "images, 0 if your errors agree as by chance.");
+      + `images, 0 if your errors agree as by chance. Below are its 95 % bootstrap interval over ${DRAWS} draws of `
+      + "the images, and the number of images that both decided about.");
   }
   if (hasConflicts && content.people) {
     notes.push("* Other images: photographs with the texture of another class (Geirhos et al. 2019). Kappa is the "
@@ -464,9 +732,16 @@ function setUp() {
   const longest = Math.max(...content.classes.map((name) => name.length));
   const columns = content.examples.length || longest < 11 ? 4 : 2;
   element("choices").style.setProperty("--columns", Math.min(columns, content.classes.length));
+  element("choices").style.setProperty("--name", `${(0.45 * longest + 1.6).toFixed(2)}rem`);
+  element("choices").classList.toggle("named", !content.examples.length);
+  element("kept").textContent = keep()
+    ? "Your decisions stay in this browser tab until you close it: a reload continues where you were. Save the "
+      + "file at the end."
+    : "This browser keeps nothing for this page: reloading or closing it loses your decisions.";
   element("choices").replaceChildren(...content.classes.map((name, i) => {
     const button = make("button");
     button.type = "button";
+    button.setAttribute("aria-keyshortcuts", LETTERS[i]);
     button.append(make("kbd", LETTERS[i]));
     if (content.examples.length) {
       const picture = new Image();
@@ -485,23 +760,37 @@ element("form").addEventListener("submit", (event) => {
 });
 element("stop").addEventListener("click", stop);
 element("continue").addEventListener("click", resume);
-element("finish").addEventListener("click", finish);
+element("finish").addEventListener("click", end);
+element("download").addEventListener("click", markSaved);
 element("again").addEventListener("click", () => {
-  session = null;
-  element("seed").value = Math.floor(Math.random() * 1e6);
-  open("intro");
-  element("start").focus();
+  const words = "Start again without saving";
+  if (!hasUnsaved() || element("again").textContent === words) {
+    element("seed").value = Math.floor(Math.random() * 1e6);
+    return leave();
+  }
+  element("again").textContent = words;
+  element("status").textContent = "Your decisions are not saved yet. Press again to start without saving.";
 });
 element("copy").addEventListener("click", () => {
   element("csv").select();
-  document.execCommand("copy"); // Works in files, too, where there is no clipboard to write to.
+  // Works in files, too, where there is no clipboard to write to.
+  if (!document.execCommand("copy")) return;
   element("status").textContent = "Copied.";
+  markSaved();
 });
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  if (element("trial").hidden || event.ctrlKey || event.metaKey || event.altKey) return;
   const choice = LETTERS.indexOf(event.key.toUpperCase());
-  if (event.key.length !== 1 || choice < 0 || element("trial").hidden) return;
+  if (event.repeat && ["Enter", " "].includes(event.key)) return event.preventDefault(); // Held down.
+  if (event.repeat || event.key.length !== 1 || choice < 0) return;
   event.preventDefault();
   decide(choice, event.timeStamp);
 });
+addEventListener("beforeunload", (event) => {
+  if (hasUnsaved()) event.preventDefault();
+});
+const restored = restore(); // Before the form is set up, which clears the storage of a tab without session.
+session = restored;
 setUp();
+if (restored?.isOver) finish();
+else if (restored) pause(true);

@@ -1,6 +1,7 @@
 """The page: one HTML file with the images, the noise, the known decisions and the script."""
 
 import functools
+import hashlib
 import json
 import pathlib
 import statistics
@@ -12,7 +13,6 @@ import numpy as np
 
 from jbias import __version__
 from jbias.observing import comparison, masks, stimuli
-from jbias.report import document
 from jbias.runtime import files, outputs
 
 FOLDER = pathlib.Path(__file__).parent
@@ -34,6 +34,8 @@ def to_html(
     shown: its images. compared: networks and people with decisions about these images.
     mask_seed: seed of the noise.
     """
+    from jbias.report import document  # Slow to import, so not before a refusal.
+
     has_other_people = any(group.dataset for group in shown.groups)
     people = comparison.published_people() if has_other_people else None
     content = {
@@ -61,6 +63,8 @@ def to_html(
         "z2": statistics.NormalDist().inv_cdf(0.975) ** 2,
         "version": __version__,
     }
+    digest = hashlib.sha256(_to_json(content).encode())
+    content["id"] = digest.hexdigest()[:16]  # Of the session that a browser tab keeps.
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     return _template().render(
         mark=MARK,
@@ -108,10 +112,10 @@ def _template() -> jinja2.Template:
     return environment.get_template("page.html.j2")
 
 
-def check_out(out: str | pathlib.Path) -> None:
-    """Raise ValueError if the page cannot be written, or would replace another file.
+def check_out(out: str | pathlib.Path) -> bool:
+    """Return True if the page would replace an earlier page.
 
-    out: the folder.
+    out: the folder. ValueError if the page cannot be written, or would replace another file.
     """
     outputs.check_writable_folder(out)
     path = pathlib.Path(out) / NAME
@@ -123,6 +127,7 @@ def check_out(out: str | pathlib.Path) -> None:
                 f"--out: {path} exists already, and `jbias observe` did not write it; "
                 "remove it or name another folder"
             )
+    return path.exists()
 
 
 def write(text: str, out: str | pathlib.Path) -> pathlib.Path:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -32,6 +32,7 @@ _EMBEDDED = {
 _CLEAR = {"size": 1, "margin": 1, "contrast": 1, "echo": 0}
 _INDEX = "index.csv"  # Of a folder of `jbias export-stimuli`.
 _MAX_CLASSES = 26  # A letter each.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # Begin of a cell that is a formula.
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -159,7 +160,7 @@ def from_folder(
             f"--set: is for a folder of `jbias export-stimuli`, and {path} has no "
             f"{_INDEX}; remove it"
         )
-    rows = _index_rows(path, set_name) if has_index else [*_image_rows(path)]
+    rows = _index_rows(path, set_name) if has_index else _image_rows(path)
     if not rows:
         raise ValueError(
             f"--stimuli: {path} must have images, got none; check the path"
@@ -205,12 +206,22 @@ def _check_classes(
     label: Int[np.ndarray, "n"],
     num_images: int,
 ) -> None:
-    """Raise ValueError for too many classes, or for fewer images than classes."""
+    """Raise ValueError for too few or too many classes, or for fewer images than classes.
+
+    Also for a class whose name a spreadsheet reads as a formula in the exported file.
+    """
     if not 2 <= len(classes) <= _MAX_CLASSES:
+        remedy = "more" if len(classes) < 2 else "fewer"
         raise ValueError(
             f"--stimuli: {path} must have 2 to {_MAX_CLASSES} classes, got {len(classes)}; "
-            "give a folder with fewer"
+            f"give a folder with {remedy}"
         )
+    for name in classes:
+        if name.startswith(_FORMULA):
+            raise ValueError(
+                f"--stimuli: a class may not begin with {name[0]!r}, which spreadsheets read "
+                f"as a formula, got {errors.abbreviate(name)}; rename it"
+            )
     num_labels = len({*label.tolist()})
     if num_images < num_labels:
         raise ValueError(
@@ -218,8 +229,11 @@ def _check_classes(
         )
 
 
-def _image_rows(path: str) -> Iterator[stimulus_names.Row]:
-    """Yield the images of a folder; the label is the folder of images that are no cue conflicts."""
+def _image_rows(path: str) -> list[stimulus_names.Row]:
+    """Return the images of a folder; the label is the folder of images whose names say no class.
+
+    ValueError for such an image that is in no folder of a class.
+    """
     names = []
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -227,17 +241,29 @@ def _image_rows(path: str) -> Iterator[stimulus_names.Row]:
         for name in sorted(files):
             if listing.is_image(name) and not name.startswith("."):
                 names.append(os.path.normpath(os.path.join(inner, name)))
-    for name in names:
-        image = name.replace(os.sep, "/")
-        stem = stimulus_names.stimulus(image).casefold()
-        is_conflict = stimulus_names.pictures(stem) is not None
-        folder = os.path.basename(os.path.dirname(os.path.join(path, name)))
-        yield stimulus_names.Row(
-            where=os.path.join(path, name),
-            image=image,
-            label="" if is_conflict else folder,
-            condition="",
+    return [_image_row(path, name) for name in names]
+
+
+def _image_row(path: str, name: str) -> stimulus_names.Row:
+    """Return the row of an image; name: its path in the folder."""
+    image = name.replace(os.sep, "/")
+    stem = stimulus_names.stimulus(image).casefold()
+    is_named = (
+        stimulus_names.pictures(stem) is not None
+        or stimulus_names.label_in_name(image) != ""
+    )
+    folder = os.path.basename(os.path.dirname(name))
+    if not (is_named or folder):
+        raise ValueError(
+            f"--stimuli: images must be named such as cat7-elephant1.png, or be in a folder "
+            f"for each class, got {errors.abbreviate(name)} in {path} itself; move it"
         )
+    return stimulus_names.Row(
+        where=os.path.join(path, name),
+        image=image,
+        label="" if is_named else folder,
+        condition="",
+    )
 
 
 def _index_rows(path: str, set_name: str) -> list[stimulus_names.Row]:

@@ -5,6 +5,7 @@ not imported here, so that --help and errors in arguments appear immediately.
 """
 
 import argparse
+import contextlib
 import functools
 import math
 import pathlib
@@ -250,7 +251,7 @@ _MAX_LETTERS = 500  # Length of an out-of-memory error: allocators print long ta
 _BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 
 
-def run(work: Callable[[], int], *, rerun: str) -> int:
+def run(work: Callable[[], int], *, rerun: str, uses_jax: bool = True) -> int:
     """Call `work` and return the exit code of the command.
 
     The exit code is the return value of `work`. The code is 2 for an invalid input, a missing
@@ -262,6 +263,7 @@ def run(work: Callable[[], int], *, rerun: str) -> int:
     work: does the command's work; it imports slow packages itself, so that --help is fast.
     rerun: end of the message "the same command ..." of a stopped command, such as
       "resumes" or "starts again".
+    uses_jax: False: the settings of JAX are left alone, because importing it takes seconds.
     """
     xla.set_flags()
     try:
@@ -269,8 +271,10 @@ def run(work: Callable[[], int], *, rerun: str) -> int:
 
         console.silence_warnings()
         heap.limit_arenas()
-        xla.cache_programs()
-        with signals.termination_interrupts(), xla.fixed_settings() as overridden:
+        if uses_jax:
+            xla.cache_programs()
+        settings = xla.fixed_settings() if uses_jax else contextlib.nullcontext([])
+        with signals.termination_interrupts(), settings as overridden:
             for line in overridden:
                 console.logger(None)(line)
             return work()
@@ -487,8 +491,10 @@ def output_folder(text: str) -> str:
     """Return the text, the path of a local folder to write into (an argparse type).
 
     The folder need not exist yet. argparse.ArgumentTypeError for a remote path such as
-    gs://x, and if the path or one of its parents is a file.
+    gs://x, for an empty text, and if the path or one of its parents is a file.
     """
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must be a folder, got ''; name one")
     path = pathlib.Path(text)
     if "://" in text:
         raise argparse.ArgumentTypeError(
