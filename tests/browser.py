@@ -60,20 +60,22 @@ class Page:
     def reload(self) -> list[str]:
         """Load the page again, and leave it if it asks; return the kinds of questions."""
         loaded, question = "Page.loadEventFired", "Page.javascriptDialogOpening"
-        num_events = len(self.browser.events)
+        place = len(self.browser.events)
         self.send("Page.reload")
         kinds: list[str] = []
         while True:
-            for event in self.browser.events[num_events:]:
-                num_events += 1
-                if event.get("sessionId") != self.session:
-                    continue
-                if event["method"] == question:
-                    kinds.append(event["params"]["type"])
-                    self.send("Page.handleJavaScriptDialog", {"accept": True})
-                if event["method"] == loaded:
-                    return kinds
-            self.browser.receive()
+            if place == len(self.browser.events):
+                self.browser.receive()
+                continue
+            event = self.browser.events[place]
+            place += 1
+            if event.get("sessionId") != self.session:
+                continue
+            if event["method"] == question:
+                kinds.append(event["params"]["type"])
+                self.send("Page.handleJavaScriptDialog", {"accept": True})
+            if event["method"] == loaded:
+                return kinds
 
     def touch(self) -> None:
         """Emulate a touch screen without a mouse."""

@@ -116,7 +116,7 @@ function consistencyWith(trials, members, name) {
   const known = trials.filter((trial) => members.every((decide) => decide(trial) !== NO_ROW));
   const n = known.length;
   if (!n || !members.length) {
-    return { kappa: NaN, n: 0, interval: null, doubt: `Kappa with ${name} is undefined: no common image.` };
+    return { kappa: NaN, n: 0, interval: null, doubt: `Kappa with “${name}” is undefined: no common image.` };
   }
   const right = (decide) => known.map((trial) => decide(trial) === cues(trial).label);
   const yours = right((trial) => trial.decision), others = members.map(right);
@@ -124,12 +124,12 @@ function consistencyWith(trials, members, name) {
   const value = kappas.reduce((sum, item) => sum + item, 0) / kappas.length;
   const mark = constantMark(yours), theirs = members.length === 1 ? constantMark(others[0]) : "";
   if (mark && mark === theirs) {
-    return { kappa: value, n, interval: null, doubt: `Kappa with ${name} is undefined (0 / 0): both were ${mark} `
+    return { kappa: value, n, interval: null, doubt: `Kappa with “${name}” is undefined (0 / 0): both were ${mark} `
       + `on all ${n} images. The 1 stands for full agreement, as in jbias report decisions.` };
   }
   if (mark || theirs) {
-    return { kappa: value, n, interval: null, doubt: `Kappa with ${name} says nothing: `
-      + `${mark ? "you were" : `${name} was`} ${mark || theirs} on all ${n} images, so it is 0 whatever the `
+    return { kappa: value, n, interval: null, doubt: `Kappa with “${name}” says nothing: `
+      + `${mark ? "you were" : `“${name}” was`} ${mark || theirs} on all ${n} images, so it is 0 whatever the `
       + "others' errors." };
   }
   return { kappa: value, n, interval: kappaInterval(yours, others), doubt: "" };
@@ -437,8 +437,8 @@ function pause(isReloaded = false) {
     : `${block ? `Block ${block} of ${numBlocks} is` : "No block is"} done.`;
   const kept = isReloaded ? `The page was loaded again. Your ${run.trials.length} decisions are kept. ` : "";
   const words = place
-    ? `${place} of its ${run.blocks[block].length} images are decided. Results are those of complete blocks: `
-      + "without going on, these decisions are left out. An image that was just shown is shown again."
+    ? `${place} of the ${run.blocks[block].length} images of this block are decided. Results are those of complete `
+      + "blocks: if you do not continue, these decisions are left out. An image that was just shown is shown again."
     : "Take a break. The next block has one image of each class again.";
   open("pause");
   element("pause-title").textContent = title;
@@ -702,8 +702,8 @@ function fillNotes(rows, hasConflicts) {
   if (rows.length > 1) {
     notes.push("All rows without * are about the images that you saw. Kappa is Cohen's, of right and wrong"
       + `${hasConflicts ? " with the shape as the right class" : ""}: 1 if you and the network err on the same `
-      + `images, 0 if your errors agree as by chance. Below are its 95 % bootstrap interval over ${DRAWS} draws of `
-      + "the images, and the number of images that both decided about.");
+      + "images, 0 if your errors agree as by chance. Under kappa are its 95 % interval (a bootstrap with "
+      + `${DRAWS} draws of the images) and n, the number of images that both decided about.`);
   }
   if (hasConflicts && content.people) {
     notes.push("* Other images: photographs with the texture of another class (Geirhos et al. 2019). Kappa is the "

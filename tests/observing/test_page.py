@@ -317,7 +317,7 @@ def test_a_block_that_is_stopped_is_dropped_and_early_answers_do_not_count(
     visit.run("document.getElementById('stop').click()")
     assert visit.run(IS_SHOWN) == ["pause"]
     words = visit.run("document.getElementById('pause-words').textContent")
-    assert "1 of its 16 images" in words and "left out" in words
+    assert "1 of the 16 images" in words and "left out" in words
     visit.run("document.getElementById('continue').click()")
     visit.run(UNTIL_OPEN)  # The image that was stopped is shown again.
     assert visit.run("[session.trials.length, session.starts]") == [1, 2]
@@ -460,7 +460,7 @@ def test_kappa_has_its_interval_and_says_when_it_means_nothing(chromium, written
         (right, right, 1, "undefined (0 / 0): both were right on all 240 images"),
         (wrong, wrong, 1, "undefined (0 / 0): both were wrong on all 240 images"),
         (right, mixed, 0, "says nothing: you were right on all 240 images"),
-        (mixed, wrong, 0, "says nothing: Net was wrong on all 240 images"),
+        (mixed, wrong, 0, "says nothing: “Net” was wrong on all 240 images"),
         (mixed, unknown, None, "undefined: no common image"),
         (mixed, mixed, 1, ""),
     ):
@@ -553,7 +553,7 @@ def test_a_doubted_shape_bias_is_no_headline(chromium, written, shown):
     results, visit = observe(chromium, written, planted, blocks=15, further=False)
     assert results["headline"] == "No claim follows from your shape bias (0.50)"
     assert "2 of 16 classes" in results["doubt"]
-    assert "is called 'cross'" in results["doubt"] or "is called" in results["doubt"]
+    assert f"is called '{shown.classes[3]}'" in results["doubt"]
     assert not visit.run("document.getElementById('doubt').hidden")
     clear, visit = observe(
         chromium, written, [x.label for x in shown.groups], blocks=1, further=False
@@ -630,6 +630,9 @@ def test_nothing_is_out_of_reach_on_a_small_screen(
         })"""
     )
     assert len(buttons) == 16
+    visit.run("scrollTo(0, 0)")
+    bottom = visit.run("choices.getBoundingClientRect().bottom")
+    assert bottom <= height  # All buttons are in sight with the image.
     for is_hit, is_whole, button_height, letter_size in buttons:
         assert is_hit and is_whole and button_height >= 44 and letter_size >= 12
     decide(visit, planted)

@@ -4,6 +4,8 @@ import base64
 import collections
 import csv
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -138,6 +140,24 @@ def test_a_folder_of_cue_conflicts(tmp_path):
     assert len(samples) > 1
 
 
+def test_images_are_in_the_folder_itself_or_in_folders_of_any_name(tmp_path):
+    """Names of cue conflicts and trials of model-vs-human say the classes, wherever the files are."""
+    for i, name in enumerate(CONFLICTS):
+        draw(tmp_path / "flat" / f"{name}.png", value=i)
+        draw(tmp_path / "folders" / f"batch{i % 2}" / f"{name.upper()}.PNG", value=i)
+    flat, folders = (
+        stimuli.from_folder(str(tmp_path / name)).groups[0]
+        for name in ("flat", "folders")
+    )
+    assert sorted(flat.images) == sorted(f"{name}.png" for name in CONFLICTS)
+    assert {*flat.ids} == {*folders.ids} == {*CONFLICTS}
+    for name in ("cat", "dog"):
+        draw(tmp_path / "trials" / f"0001_cr_dnn_0_{name}_00_n01-{name}.png")
+    (group,) = stimuli.from_folder(str(tmp_path / "trials")).groups
+    labels = {stimuli.stimulus_names.CLASSES16[i] for i in group.label}
+    assert labels == {"cat", "dog"}
+
+
 def test_a_folder_of_class_folders_and_the_size(tmp_path):
     for name in ("owl", "tree"):
         draw(tmp_path / name / "a.jpg", side=100, value=9)
@@ -239,6 +259,9 @@ def test_decisions_of_models_are_matched_by_name(tmp_path):
         (["--stimuli=."], "must have images"),
         (["--stimuli=damaged"], "damaged"),
         (["--stimuli=two", "--images=1"], "--images: must be at least 2"),
+        (["--stimuli=flat"], "cat7-elephant1.png"),
+        (["--stimuli=single"], "give a folder with more"),
+        (["--stimuli=formula"], "spreadsheets"),
         (["--stimuli=two", "--set=a"], "--set: is for a folder of"),
     ],
 )
@@ -249,9 +272,18 @@ def test_refusals_are_one_line(arguments, message, tmp_path, monkeypatch, capsys
         for name in ("a", "b"):
             draw(tmp_path / "work" / "damaged" / name / "x.png")
         (tmp_path / "work" / "damaged" / "a" / "x.png").write_bytes(b"no image")
-    if arguments[0] == "--stimuli=two":
-        for name in ("a", "b"):
-            draw(tmp_path / "work" / "two" / name / "x.png")
+    folders = (
+        "two/a",
+        "two/b",
+        "single/a",
+        "formula/=a",
+        "formula/b",
+        "flat",
+        "flat/a",
+    )
+    for name in folders:
+        if arguments[0] == f"--stimuli={name.split('/')[0]}":
+            draw(tmp_path / "work" / name / "x.png")
     assert cli.main([*arguments, "--out=out"]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
@@ -264,10 +296,40 @@ def test_the_command_replaces_its_own_page_alone(tmp_path, capsys):
     arguments = [f"--stimuli={tmp_path / 'in'}", f"--out={tmp_path / 'out'}"]
     assert cli.main(arguments) == cli.main(arguments) == 0
     path = tmp_path / "out" / page.NAME
-    assert f"written: {path}" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.startswith(f"written: {path}") for line in lines] == [True, True]
+    assert ["replaces the earlier page" in line for line in lines] == [False, True]
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert cli.main(arguments) == 0
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
     path.write_text("mine")
     assert cli.main(arguments) == 2
     assert path.read_text() == "mine"
+
+
+def test_the_page_is_written_to_the_folder_you(tmp_path, monkeypatch, capsys):
+    """The default of --out; an empty --out, as of an unset variable, is refused."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        draw(tmp_path / "in" / name / "x.png")
+    assert cli.main(["--stimuli=in"]) == 0
+    assert (tmp_path / "you" / page.NAME).is_file()
+    with pytest.raises(SystemExit):
+        cli.main(["--stimuli=in", "--out="])
+    assert "--out: must be a folder" in capsys.readouterr().err
+    assert not (tmp_path / page.NAME).exists()
+
+
+def test_refusals_load_no_slow_packages(tmp_path):
+    """So a refusal takes a second; jax, scipy.stats and matplotlib take several."""
+    script = (
+        "import sys; from jbias.observing import cli; code = cli.main(sys.argv[1:]);"
+        "print(code, *({'jax', 'scipy.stats', 'matplotlib'} & {*sys.modules}))"
+    )
+    arguments = [f"--stimuli={tmp_path}", f"--out={tmp_path / 'out'}"]
+    command = [sys.executable, "-c", script, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "2\n" and "must have images" in result.stderr
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path):
