@@ -402,7 +402,7 @@ def test_a_session_is_of_its_page_and_a_damaged_one_is_dropped(
 
 @browser.needed
 def test_late_images_are_counted_and_in_the_file(chromium, written, shown):
-    """Of frames of 50 ms, the images of trials 2 and 5 are shown 1 and 4 frames longer than 200 ms."""
+    """With frames of 50 ms, the images of trials 2 and 5 are shown 1 and 4 frames longer than 200 ms."""
     hold = """
     const late = { 5: 250, 11: 400 };  // Milliseconds by number of draws: image and noise in turn.
     let known = 0;

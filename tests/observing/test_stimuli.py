@@ -321,7 +321,7 @@ def test_the_page_is_written_to_the_folder_you(tmp_path, monkeypatch, capsys):
 
 
 def test_refusals_load_no_slow_packages(tmp_path):
-    """So a refusal takes a second; jax, scipy.stats and matplotlib take several."""
+    """A refusal takes a second; jax, scipy.stats and matplotlib would take several."""
     script = (
         "import sys; from jbias.observing import cli; code = cli.main(sys.argv[1:]);"
         "print(code, *({'jax', 'scipy.stats', 'matplotlib'} & {*sys.modules}))"
