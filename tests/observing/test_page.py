@@ -447,8 +447,10 @@ def test_kappa_has_its_interval_and_says_when_it_means_nothing(chromium, written
         marks = rng.random((members + 1, n)) < np.where(rng.random(n) < 0.5, 0.9, 0.3)
         pairs = [(0, j + 1) for j in range(members)]
         _, low, high = consistency.mean_kappa(marks, pairs)
-        first, *others = json.loads(json.dumps(marks.tolist()))
-        ends = visit.run(f"kappaInterval({json.dumps(first)}, {json.dumps(others)})")
+        yours, *members_marks = json.loads(json.dumps(marks.tolist()))
+        ends = visit.run(
+            f"kappaInterval({json.dumps(yours)}, {json.dumps(members_marks)})"
+        )
         np.testing.assert_allclose(ends, (low, high), rtol=0, atol=(high - low) / 10)
     image = "({ group: 0, image: i, decision: yours(i) })"
     all_images = f"content.groups[0].label.map((_, i) => {image})"
