@@ -56,7 +56,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias import config as jc
-from jbias.runtime import cli, files, signals
+from jbias.runtime import cli, files, model_paths, signals, timm_names
 
 # Flags that say what to measure; exactly one is given.
 _SOURCES = ("checkpoint", "predict", "decisions", "follow")
@@ -131,10 +131,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     cli.settle(parser, args, _UNUSED[source], f"with {source}", _DEFAULTS)
     if args.suite:
-        return cli.run(lambda: measure(args, changes), rerun="resumes")
+        return cli.run(
+            lambda: measure(args, changes),
+            rerun="resumes",
+            check=lambda: _check_paths(args),
+        )
     if args.decisions:
         return cli.run(lambda: _measure_tables(args), rerun="resumes")
     return cli.run(lambda: _follow_run(args), rerun="resumes")
+
+
+def _check_paths(args: argparse.Namespace) -> None:
+    """Raise ValueError for a path of --checkpoint or --predict at which nothing is."""
+    model_paths.check_checkpoints(args.checkpoint or (), "--checkpoint (or --runs)")
+    if args.predict:
+        model_paths.check_code(args.predict, "--predict")
 
 
 def _follow_run(args: argparse.Namespace) -> int:
@@ -251,7 +262,6 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         networks,
         predictors,
         suites,
-        timm_names,
     )
 
     out = epath.Path(args.out)
@@ -397,7 +407,7 @@ def _load_predictor(args: argparse.Namespace) -> "predictors.Predictor":
 
     options = {name: getattr(args, name) for name in ("classes", "mean", "std")}
     options = {name: value for name, value in options.items() if value is not None}
-    loaded = predictors.load_object(args.predict, "--predict")
+    loaded = predictors.load_model(args.predict, "--predict")
     if hasattr(loaded, "named_modules") and hasattr(loaded, "state_dict"):
         from jbias import torch
 

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from jbias import config as jc
 from jbias import errors
-from jbias.runtime import cli, console, files, outputs
+from jbias.runtime import cli, console, files, model_paths, outputs, timm_names
 
 _NETWORK_FLAGS = (*cli.FILE_FLAGS, "step", "site", "seeds", "maps")
 _DEFAULTS = {"only": (), "set": (), "seeds": 1, "maps": 256}
@@ -56,7 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
     unused = () if args.checkpoint else _NETWORK_FLAGS
     cli.settle(parser, args, unused, "without --checkpoint", _DEFAULTS)
-    return cli.run(lambda: run(args, changes), rerun="draws all figures again")
+    return cli.run(
+        lambda: run(args, changes),
+        rerun="draws all figures again",
+        check=lambda: model_paths.check_checkpoints(
+            args.checkpoint or (), "--checkpoint (or --runs)"
+        ),
+    )
 
 
 def parser() -> cli.Parser:
@@ -256,7 +262,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     arguments.
     """
     from jbias import timm_networks
-    from jbias.evals import command, networks, suites, timm_names
+    from jbias.evals import command, networks, suites
 
     call = command.Command("drawn")
     # gib=0: the few images that are drawn are read from files, not kept in memory.

@@ -7,28 +7,35 @@ jbias.models.state_dicts, which runs no code.
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jbias import errors
-from jbias.evals import networks, predictors, suites, timm_names
-from jbias.models import state_dicts
-from jbias.runtime import console, messages
+from jbias.runtime import console, messages, timm_names
+
+if TYPE_CHECKING:
+    from jbias.evals import networks, suites
 
 _INSTALL = "pip install torch torchvision timm"
-_MAX_LETTERS = 200  # Of timm's own message.
+_MAX_LETTERS = 500  # Of timm's own message.
+# PyTorch's words on an array of another shape.
+_MISMATCH = (
+    r"size mismatch for (\S+): .*?torch\.Size\((\[.*?\])\).*?torch\.Size\((\[.*?\])\)"
+)
+_MAX_NAMES = 3  # Networks or arrays that a message names.
 
 
-def check(names: Sequence[str], where: str) -> None:
+def check(names: Sequence[str], where: str, *, is_random: bool = False) -> None:
     """Raise ValueError unless timm has each network, and its weights can be found.
 
-    names: texts for timm_names.parse. where: start of error messages, such as "--checkpoint".
+    names, is_random: see timm_names.parse. where: start of error messages, such as
+    "--checkpoint".
     """
     for text in names:
-        parsed = timm_names.parse(text, where)
+        parsed = timm_names.parse(text, where, is_random=is_random)
         _import_timm(parsed, text, where)
         if not (parsed.is_random or parsed.file):
             _cached_weights(parsed.name, where)
@@ -61,15 +68,17 @@ def make(text: str, where: str, *, is_random: bool = False) -> tuple[Any, str]:
 
 
 def opener(
-    args: argparse.Namespace, suite: suites.Suite, say: console.Say
-) -> Callable[[str, str], networks.Network]:
+    args: argparse.Namespace, suite: "suites.Suite", say: console.Say
+) -> Callable[[str, str], "networks.Network"]:
     """Return a function (text, name) -> network of timm, for networks.open_networks.
 
     args: flags of the command, of which classes, mean, std, trained and method are used.
     suite: its sets and its size of images. say: called with lines for the user.
     """
 
-    def open_network(text: str, name: str) -> networks.Network:
+    from jbias.evals import predictors
+
+    def open_network(text: str, name: str) -> "networks.Network":
         """Return the network that `text` names; name: of its folder of results."""
         module, _ = make(text, "--checkpoint")
         from jbias import torch  # After make, which says how PyTorch is installed.
@@ -108,8 +117,10 @@ def _import_timm(parsed: timm_names.TimmName, text: str, where: str) -> Any:
         ) from error
     name = parsed.name
     if not name or not timm.is_model(name):
-        close = errors.nearest(name, timm.list_models())
-        hint = f"did you mean timm:{close}?" if close else "timm.list_models() has all"
+        close = difflib.get_close_matches(name, timm.list_models(), n=_MAX_NAMES)
+        hint = "timm.list_models() has all"
+        if close:
+            hint = f"did you mean {' or '.join(f'timm:{x}' for x in close)}?"
         raise ValueError(f"{where}: timm has no network {name!r}; {hint}")
     return timm
 
@@ -135,8 +146,8 @@ def _explain_errors(text: str, where: str) -> Iterator[None]:
 def _difference(message: str) -> str:
     """Return the arrays that differ, from the message of load_state_dict; "" for another message.
 
-    The result has the number of arrays that are missing, unknown or of other shapes, and the
-    first name of each.
+    The result has the number of arrays that are missing, unknown or of other shapes, and the first
+    three names of each.
     """
     keys = r"key\(s\) in state_dict: (.*)"
     names = {
@@ -146,10 +157,14 @@ def _difference(message: str) -> str:
         "unknown": re.findall(
             r'"([^"]+)"', "".join(re.findall(f"Unexpected {keys}", message))
         ),
-        "of another shape": re.findall(r"size mismatch for (\S+): ", message),
+        "of another shape": [
+            f"{name}: {file_shape} in the file, {shape} in the network"
+            for name, file_shape, shape in re.findall(_MISMATCH, message)
+        ],
     }
     counts = [
-        f"{len(group):,} {kind} ({group[0]}{' ...' if len(group) > 1 else ''})"
+        f"{len(group):,} {kind} ({', '.join(group[:_MAX_NAMES])}"
+        f"{' ...' if len(group) > _MAX_NAMES else ''})"
         for kind, group in names.items()
         if group
     ]
@@ -164,6 +179,8 @@ def _from_file(timm: Any, name: str, path: str) -> Any:
     file.
     """
     import torch
+
+    from jbias.models import state_dicts
 
     arrays, _ = state_dicts.read_arrays(path)
     expected = timm.create_model(name, pretrained=False).state_dict().keys()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from jbias import evaluate, look, timm_networks
-from jbias.evals import networks, timm_names
+from jbias.evals import networks
 from jbias.measuring import cli
+from jbias.runtime import timm_names
 from tests import cases
 
 NAME = "test_resnet"  # timm's network for tests, of 0.5 million weights.
@@ -112,8 +113,18 @@ def test_missing_unknown_and_misshapen_arrays_are_refused_in_one_line(
     line = str(error.value)
     assert line.startswith("--checkpoint: timm:") and "\n" not in line
     assert "1 missing (fc.bias), 1 unknown (own.weight), 1 of another shape" in line
-    with pytest.raises(ValueError, match=r"\d+ missing \(.* \.\.\.\), \d+ unknown"):
+    assert "(bn1.weight: [5] in the file, [32] in the network)" in line
+    three = r"\d+ missing \([^,]+, [^,]+, [^,]+ \.\.\.\), \d+ unknown \([^,]+, [^,]+, "
+    with pytest.raises(ValueError, match=three):
         timm_networks.make(f"timm:test_vit@{tmp_path / 'other.pth'}", "MODEL")
+
+
+def test_a_wrong_name_suggests_near_names(timm):
+    with pytest.raises(ValueError) as error:
+        timm_networks.check(["timm:resnet5O"], "MODEL")
+    line = str(error.value)
+    assert "timm has no network 'resnet5O'; did you mean timm:" in line
+    assert "timm:resnet50" in line and 1 <= line.count("timm:") <= 3
 
 
 def test_a_file_runs_no_code(timm, tmp_path):

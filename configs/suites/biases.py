@@ -164,11 +164,13 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
 def make(
     arg: types.SimpleNamespace,
     more_sets: Mapping[str, Mapping] = types.MappingProxyType({}),
+    *,
+    shown_sets: Mapping[str, Mapping] = types.MappingProxyType({}),
 ) -> ml_collections.ConfigDict:
     """Return the suite of parsed arguments, such as SHARED_ARGUMENTS | OWN.
 
     more_sets: names and options of further sets of labelled images, which are also used by
-    the probes that change images.
+    the probes that change images. shown_sets: further sets that no probe changes.
     """
     if arg.humans and not (arg.stimuli or arg.others):
         raise ValueError(
@@ -185,6 +187,7 @@ def make(
     if arg.suppression and preset.changed:
         c.sets.update(suites.people_sets(arg.data, c.sets[preset.changed]))
     c.sets.update(more_sets)
+    c.sets.update(shown_sets)
     clean = (preset.changed, *more_sets) if preset.changed else tuple(more_sets)
     c.measures = _measures(
         arg,

@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if args.verify:
         return cli.run(lambda: _verify(args), rerun="checks again")
-    return cli.run(lambda: _write(args, changes), rerun="resumes")
+    return cli.run(
+        lambda: _write(args, changes), rerun="resumes", check=lambda: _check(args)
+    )
 
 
 def parser() -> cli.Parser:
@@ -101,12 +103,21 @@ def _verdict(checked: "verify.Verified") -> list[str]:
     return [f"{checked.path}: verified, {counts}"]
 
 
+def _check(args: argparse.Namespace) -> None:
+    """Raise ValueError for a missing MODEL, and for paths at which nothing is.
+
+    With --benchmark or --source, `_write` checks these flags first.
+    """
+    if not args.MODEL:
+        errors.refuse("jbias card", "name MODEL or --verify=CARD")
+    if not (args.benchmark or args.source):
+        measuring_cli.check_paths(args)
+
+
 def _write(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measure the model if necessary and write cards; return the exit code."""
     from jbias.cards import eval_results, folders
 
-    if not args.MODEL:
-        errors.refuse("jbias card", "name MODEL or --verify=CARD")
     hub = None
     if args.benchmark:
         hub = eval_results.parse(args.benchmark, args.source or "")

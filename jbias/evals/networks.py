@@ -30,10 +30,19 @@ from jaxtyping import Array, Bool
 from jbias import build, data, errors, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, class_maps, tables
-from jbias.evals import inference, timm_names
+from jbias.evals import inference
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, record_store
-from jbias.runtime import cli, console, files, hub, mesh, messages
+from jbias.runtime import (
+    cli,
+    console,
+    files,
+    hub,
+    mesh,
+    messages,
+    model_paths,
+    timm_names,
+)
 from jbias.stimuli import shown
 from jbias.untrusted import opening
 
@@ -252,7 +261,7 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
         path = os.path.expanduser(files.local_copy(pattern, _FLAG, checkpoints=True))
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not matches:
-            raise ValueError(f"{_FLAG}: nothing is at {pattern!r}; check it")
+            model_paths.refuse_nothing(pattern, _FLAG)
         for match in matches:
             is_accepted = any_file and os.path.isfile(match)
             checkpoint_paths = [match] if is_accepted else list(_find_below(match))

@@ -38,7 +38,7 @@ from jbias.evals import (
     suites,
 )
 from jbias.models import taps
-from jbias.runtime import console, messages, xla
+from jbias.runtime import console, messages, model_paths, xla
 from jbias.stimuli import shown
 
 FORMS = ("float", "uint8", "files")
@@ -669,7 +669,52 @@ def load(path_and_name: str, **options: Any) -> Predictor:
 
     options: fields of Predictor to set or change. ValueError if there is no such object.
     """
-    return as_predictor(load_object(path_and_name, "--predict"), **options)
+    return as_predictor(load_model(path_and_name, "--predict"), **options)
+
+
+def load_model(path_and_name: str, where: str) -> Any:
+    """Return the function, module or Predictor at `path/to/file.py:name`.
+
+    A class is called without arguments. where: start of error messages. ValueError as
+    `load_object`, for a class that needs arguments, and for an object that is no function.
+    """
+    loaded = load_object(path_and_name, where)
+    path, _, name = path_and_name.rpartition(":")
+    if inspect.isclass(loaded):
+        loaded = _make_object(loaded, path, name, where)
+    if not (callable(loaded) or isinstance(loaded, Predictor)):
+        must = "be a function of images, a module of PyTorch or a Predictor"
+        remedy = "name one of these in the file"
+        errors.refuse(f"{where}: {path}", must, loaded, remedy, name=name)
+    return loaded
+
+
+def _make_object(cls: type, path: str, name: str, where: str) -> Any:
+    """Return cls(); arguments: the file and the name of the class, and the start of messages.
+
+    ValueError for a class that needs arguments, and if the call raises an error.
+    """
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()  # Classes that are not written in Python may have no signature.
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise ValueError(
+            f"{where}: {path}: the class {name} needs arguments ({', '.join(needed)}); make an "
+            f"object in the file, net = {name}(...), and give {path}:net"
+        )
+    with messages.user_code(
+        os.path.abspath(path),
+        describe_call=lambda: f"called {name}()",
+        catch_all=True,
+    ):
+        return cls()
 
 
 def load_object(path_and_name: str, where: str) -> Any:
@@ -678,14 +723,8 @@ def load_object(path_and_name: str, where: str) -> Any:
     The file's folder is added to sys.path. where: start of error messages. ValueError if the
     file or the name does not exist, if the file is not *.py, or if the import fails.
     """
+    model_paths.check_code(path_and_name, where)
     path, _, name = path_and_name.rpartition(":")
-    if not os.path.isfile(path):
-        remedy = "no such file"
-        if os.path.isfile(path_and_name):
-            remedy = f"add the function's name, as in {path_and_name}:predict"
-        errors.refuse(where, "be path/to/file.py:name", path_and_name, remedy)
-    if not path.endswith(".py"):
-        errors.refuse(where, "be a Python file, *.py", path)
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
     if folder not in sys.path:

@@ -40,13 +40,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jbias import config as jc
-from jbias.runtime import cli
+from jbias.measuring import named_sets
+from jbias.runtime import cli, model_paths, timm_names
 
 if TYPE_CHECKING:
     from jbias.measuring import run
 
 _MODEL = "the model to measure: a weights file, run, function or table of decisions, see above"
-_USAGE = "%(prog)s MODEL [--stimuli DIR] [--imagenet DIR] [--data DIR|shapes] [options]"
+_USAGE = "%(prog)s MODEL [--stimuli DIR] [--imagenet DIR] [--data DIR|NAME:DIR|shapes] [options]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    return cli.run(lambda: _measure(args, changes), rerun="resumes")
+    return cli.run(
+        lambda: _measure(args, changes),
+        rerun="resumes",
+        check=lambda: check_paths(args),
+    )
 
 
 def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -67,6 +72,22 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias.measuring import run
 
     return run.command(request(args, changes))
+
+
+def check_paths(args: argparse.Namespace) -> None:
+    """Raise ValueError for paths at which nothing is, before any large package is imported.
+
+    args: the flags, of which MODEL and the folders of images are used.
+    """
+    model_paths.check_model(args.MODEL)
+    folders = {key: getattr(args, key) for key in ("stimuli", "imagenet", "humans")}
+    model_paths.check_folders(folders)
+    if args.data:
+        named_sets.check(args.data)
+    if timm_names.is_timm(args.MODEL):
+        from jbias import timm_networks
+
+        timm_networks.check([args.MODEL], "MODEL", is_random=args.random_weights)
 
 
 def request(args: argparse.Namespace, changes: Sequence[str]) -> "run.Request":
@@ -125,7 +146,8 @@ def add_flags(arguments: cli.Parser) -> None:
         "--imagenet=DIR": "folder of ImageNet, whose validation images are in "
         "DIR/val/<wnid>/, such as DIR/val/n01440764/ (default: no ImageNet)",
         "--data=DIR": "folder of labelled images of your own, DIR/<class>/ or "
-        "DIR/<split>/<class>/; the split train is not measured. --data=shapes is the embedded "
+        "DIR/<split>/<class>/; the split train is not measured. --data=NAME:DIR is a set of "
+        f"docs/data.md: {', '.join(named_sets.NAMES)}. --data=shapes is the embedded "
         "set, which needs no files (default: no images of your own)",
         "--humans=DIR": "with --stimuli or a table of decisions: folder raw-data of the repository "
         "https://github.com/bethgelab/model-vs-human, which has people's answers to these "

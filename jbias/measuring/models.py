@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from jbias import timm_networks
 from jbias.data import class_maps
-from jbias.evals import described_preprocessing, networks, predictors, timm_names
-from jbias.runtime import console, hub
+from jbias.evals import described_preprocessing, networks, predictors
+from jbias.runtime import console, hub, model_paths, timm_names
 
 _TABLES = (".csv", ".parquet")
 FOLDERS = "folders"  # Value of --classes: the folders of the user's images.
@@ -74,10 +74,9 @@ def read(
             text, "MODEL", is_random=settings.random_weights
         )
         return _of_object(module, settings, {"name": name, **options})
-    path, _, name = text.rpartition(":")
-    if text.endswith(".py") or path.endswith(".py"):
+    if model_paths.is_code(text):
         reference = f"{text}:predict" if text.endswith(".py") else text
-        loaded = predictors.load_object(reference, "MODEL")
+        loaded = predictors.load_model(reference, "MODEL")
         if not (isinstance(loaded, predictors.Predictor) and loaded.name):
             options = {"name": _name_of_object(reference), **options}
         return _of_object(loaded, settings, options)
@@ -124,11 +123,7 @@ def _read_networks(
     Networks that cannot be read are left out. text: MODEL. say, refuse: see `read`.
     ValueError if nothing is at the path, or for an invalid setting.
     """
-    if not (hub.is_hub(text) or "://" in text or _may_exist(text)):
-        raise ValueError(
-            f"MODEL: nothing is at {text!r}; give a file of weights, a run, timm:NAME, "
-            "hf:OWNER/NAME@COMMIT, FILE.py:NAME or a table of decisions"
-        )
+    model_paths.check_model(text)
     if settings.classes == FOLDERS:
         raise ValueError(
             "--classes: folders is for functions and modules; for weights and runs give a "
@@ -147,11 +142,6 @@ def _read_networks(
     )
     paths = networks.check_arguments(args, ".", {})
     return tuple(networks.open_networks(paths, args, say, refuse))
-
-
-def _may_exist(path: str) -> bool:
-    """Return True if a path exists or is a glob."""
-    return os.path.exists(os.path.expanduser(path)) or any(x in path for x in "*?[")
 
 
 def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Model:

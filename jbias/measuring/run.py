@@ -28,10 +28,9 @@ from jbias.evals import (
     runner,
     suites,
     table_suites,
-    timm_names,
 )
 from jbias.measuring import arguments, models, sets
-from jbias.runtime import console, messages, signals, xla
+from jbias.runtime import console, messages, signals, timm_names, xla
 
 # Default sizes of images, in pixels.
 _SIZE, _SIZE_OF_SHAPES = 224, 32

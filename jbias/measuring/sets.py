@@ -2,7 +2,7 @@
 
 import os
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -11,6 +11,8 @@ from jbias import data, errors
 from jbias.configs import datasets
 from jbias.configs.suites import biases
 from jbias.data import class_maps, tables
+from jbias.measuring import named_sets
+from jbias.runtime import model_paths
 
 # Names of splits for training.
 _TRAINING = ("train", "training")
@@ -22,7 +24,7 @@ class Folders(NamedTuple):
 
     stimuli: str | None = None  # Geirhos' stimuli.
     imagenet: str | None = None
-    data: str | None = None  # Labelled images of the user's own; or SHAPES.
+    data: str | None = None  # Images of the user's own; NAME:DIR; or SHAPES.
     humans: str | None = None  # People's answers.
 
     @property
@@ -32,11 +34,15 @@ class Folders(NamedTuple):
 
 
 class OwnImages(NamedTuple):
-    """A user's own labelled images: root/<split>/<class>/*."""
+    """A user's own labelled images, root/<split>/<class>/*, or a set by its name.
+
+    classes: () for a set whose classes consist of ImageNet's.
+    """
 
     root: str
     splits: tuple[str, ...]
     classes: tuple[str, ...]
+    data: str = "folder"  # Name of the data set.
 
 
 # Measures that need a network's gradients, and those that need its features.
@@ -65,8 +71,10 @@ def check(folders: Folders, *, has_table: bool = False) -> Folders:
             checked[key] = None
             continue
         text = os.path.expanduser(os.fspath(path))
-        if not (os.path.isdir(text) or (key == "data" and text == SHAPES)):
-            raise ValueError(f"--{key}: must be a folder, got {text!r}; check the path")
+        if key == "data":
+            named_sets.check(text)
+        else:
+            model_paths.check_folders({key: text})
         checked[key] = text
     if checked["stimuli"]:
         find_stimuli(checked["stimuli"])
@@ -140,11 +148,15 @@ def _has_classes(path: str) -> bool:
 def find_images(path: str) -> OwnImages:
     """Return the root, splits and classes of a user's own images.
 
-    path: a folder DIR with DIR/<class>/ or DIR/<split>/<class>/. In the first form, DIR's name
+    path: NAME:DIR with a set of `named_sets`; or a folder DIR with DIR/<class>/ or
+    DIR/<split>/<class>/. In the first form, DIR's name
     is the only split, and its parent the root. In the second, DIR is the root, and the classes are
     the folders of the first split. In this form, folders without subfolders are left out, and so
     are splits for training, if there are other splits. ValueError for a DIR without folders.
     """
+    named = named_sets.parse(path)
+    if named:
+        return _find_named(named)
     inside = _folders_in(path)
     with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]
     if not inside:
@@ -161,6 +173,27 @@ def find_images(path: str) -> OwnImages:
     splits = splits or with_folders
     classes = tuple(_folders_in(os.path.join(path, splits[0])))
     return OwnImages(path, tuple(splits), classes)
+
+
+def _find_named(named: named_sets.NamedSet) -> OwnImages:
+    """Return the splits of a set to measure, those that are in its folder.
+
+    ValueError, with the expected files, if none of them is.
+    """
+    splits, classes = [], set[tuple[str, ...]]()
+    missing: data.base.Missing | None = None
+    for split in named_sets.SPLITS.get(named.name, data.DATASETS[named.name].splits):
+        try:
+            source = data.load(named.name, split, root=named.root)
+        except data.base.Missing as error:
+            missing = missing or error
+            continue
+        splits.append(split)
+        classes.add(tuple(source.classes) if source.space == "names" else ())
+    if not splits:
+        raise ValueError(f"--data: {missing}")
+    names = classes.pop() if len(classes) == 1 else ()
+    return OwnImages(named.root, tuple(splits), names, named.name)
 
 
 def _folders_in(path: str) -> list[str]:
@@ -198,7 +231,10 @@ def plan(
     elif folders.data == SHAPES:
         arguments.data = SHAPES
     own_sets = {} if own_images is None else _own_sets(own_images, space)
-    config = biases.make(arguments, own_sets)
+    if own_images is not None and own_images.data in named_sets.STIMULI:
+        config = biases.make(arguments, shown_sets=own_sets)
+    else:
+        config = biases.make(arguments, own_sets)
     if folders.stimuli:
         absent = {*datasets.STIMULI} - {*find_stimuli(folders.stimuli)}
         _remove_sets(config, absent)
@@ -216,7 +252,9 @@ def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
     classes are among Geirhos' 16. ValueError for a split whose name cannot be the name of a folder
     of results.
     """
-    options = {"split": "", "root": own_images.root, "data": "folder"}
+    options = {"split": "", "root": own_images.root, "data": own_images.data}
+    if own_images.data != "folder":
+        return _named_sets(own_images, options)
     if space == "wnid" and {*own_images.classes} <= {*tables.wnids()}:
         options["space"] = "wnid"
     elif space in ("wnid", "entry16") and {*own_images.classes} <= {
@@ -230,6 +268,24 @@ def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
         name = f"own-{split}" if is_taken else split
         sets[name] = {**options, "split": split}
     return sets
+
+
+def _named_sets(
+    own_images: OwnImages, options: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the options of the suite's sets of a set by its name, by name of the suite's set.
+
+    A single split has the name of the data set; of several, each has its own name, as
+    "terra_incognita-location_38".
+    """
+    name, splits = own_images.data, own_images.splits
+    return {
+        name if len(splits) == 1 else f"{name}-{split.replace('/', '-')}": {
+            **options,
+            "split": split,
+        }
+        for split in splits
+    }
 
 
 def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> None:
@@ -273,7 +329,11 @@ def missing(folders: Folders) -> tuple[str, ...]:
         lacking.append(
             "consistency with people: give --humans=DIR (raw-data of model-vs-human)"
         )
-    if not (folders.imagenet or folders.data):
+    named = named_sets.parse(folders.data or "")
+    has_stimuli_alone = bool(named) and named.name in named_sets.STIMULI
+    if not (folders.imagenet or folders.data) or (
+        has_stimuli_alone and not folders.imagenet
+    ):
         lacking.append(
             "accuracy on photographs, calibration, corruptions, spectral bias, critical "
             "band and attacks: give --imagenet=DIR or --data=DIR"

@@ -251,7 +251,13 @@ _MAX_LETTERS = 500  # Length of an out-of-memory error: allocators print long ta
 _BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 
 
-def run(work: Callable[[], int], *, rerun: str, uses_jax: bool = True) -> int:
+def run(
+    work: Callable[[], int],
+    *,
+    rerun: str,
+    uses_jax: bool = True,
+    check: Callable[[], None] | None = None,
+) -> int:
     """Call `work` and return the exit code of the command.
 
     The exit code is the return value of `work`. The code is 2 for an invalid input, a missing
@@ -264,9 +270,12 @@ def run(work: Callable[[], int], *, rerun: str, uses_jax: bool = True) -> int:
     rerun: end of the message "the same command ..." of a stopped command, such as
       "resumes" or "starts again".
     uses_jax: False: the settings of JAX are left alone, because importing it takes seconds.
+    check: raises errors of arguments that need no slow package; called first.
     """
     xla.set_flags()
     try:
+        if check is not None:
+            check()
         from jbias.runtime import console, heap
 
         console.silence_warnings()

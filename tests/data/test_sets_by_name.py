@@ -491,7 +491,7 @@ def barebones(root, image, name="DIS5K"):
     return path
 
 
-@cases.each(("split", "folder"), [("dis5k", "DIS5K"), ("cub", "cub"), ("wtp", "")])
+@cases.each(("split", "folder"), [("dis5k", "DIS5K"), ("coco", "coco"), ("wtp", "")])
 def test_barebones_has_photographs_and_silhouettes(tmp_path, image, split, folder):
     barebones(tmp_path, image, folder)
     for form, ending in (("hq", ".jpg"), ("silhouette", ".png")):

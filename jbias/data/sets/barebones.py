@@ -2,8 +2,13 @@
 
 Layout, as the authors' scripts write it: <root>/data/<set>/metadata_with_silhouette.csv with a
 line for each object and the columns image_path (the photograph), label and silhouette_path. Paths
-are relative to <root>. The sets are cub, DIS5K, thin (ThinObject5K) and voc; the table of
-WTP-Bench is <root>/data/metadata_with_silhouette.csv. The scripts for ImageNet-S are not public.
+are relative to <root>. The sets are coco, cub, DIS5K, thin (ThinObject5K) and voc; the table of
+WTP-Bench is <root>/data/metadata_with_silhouette.csv. Folders, columns and forms of labels were
+compared with the authors' files at these commits, without the images: those of the sets must be made
+by the scripts, and the repository of WTP-Bench has its table and silhouettes, but no photographs (its
+data/images/hq). The scripts for ImageNet-S are not public. Labels are as the scripts write them: VOC's
+and COCO's own words, "Black Footed Albatross", "Chain Saw", and for DIS5K the fourth part of a file's
+name.
 
 Splits are "<set>/hq" for photographs and "<set>/silhouette". The benchmark's number is the
 accuracy on photographs minus the accuracy on silhouettes of the same objects. Source: Baranwal,
@@ -21,6 +26,7 @@ _TABLE, _LABEL = "metadata_with_silhouette.csv", "label"
 _COLUMNS = {"hq": "image_path", "silhouette": "silhouette_path"}
 # By the set's name in splits, the folder of its table.
 _FOLDERS = {
+    "coco": "data/coco",
     "cub": "data/cub",
     "dis5k": "data/DIS5K",
     "thin": "data/thin",

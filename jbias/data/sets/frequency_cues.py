@@ -9,7 +9,9 @@ The low frequencies are the label and the high frequencies the column "texture",
 "shape_bias" is the share of decisions by low frequencies. Source: Gavrikov, Lukasik, Jung, Geirhos,
 Mirza, Keuper and Keuper, Can We Talk Models Into Seeing the World Differently?, ICLR 2025,
 https://arxiv.org/abs/2403.09193; paulgavrikov/vlm_shapebias at 459198f, README.md and
-code/upload_hf_freq_cue_conflict.py.
+code/upload_hf_freq_cue_conflict.py, which takes the two classes from the last part of a file's name
+behind "_", without digits, and publishes the split test as Parquet files. The Parquet files themselves,
+and the folders of the image files before that, were not compared: they are read at any depth.
 """
 
 import dataclasses
