@@ -600,7 +600,7 @@ def test_names_of_files_are_safe(chromium, written):
 @cases.each(
     "screen",
     ["320 x 568 names", "320 x 568", "390 x 844 names", "1280 x 800"],
-    quick=("320 x 568 names",),
+    quick=("320 x 568 names", "320 x 568"),
 )
 def test_nothing_is_out_of_reach_on_a_small_screen(
     screen, chromium, written, shown, tmp_path
@@ -640,7 +640,8 @@ def test_nothing_is_out_of_reach_on_a_small_screen(
     decide(visit, planted)
     widths.append(visit.run(layout))
     assert visit.run(IS_SHOWN) == ["results"]
-    assert {tuple(x) for x in widths} == {(width, width)}
+    for content_width, window_width in widths:
+        assert content_width <= window_width == width
 
 
 @browser.needed
