@@ -2,6 +2,11 @@
 
 folders.py          reads measured/NAME
 tables.py           the tables of decisions of a card: write, read, find changed rows
+published.py        the published sets that a card may name
+stimuli.py          the entry of a set of images, and its check
+words.py            a model's own words, and their check
+asked.py            the question of `jbias ask`
+paths.py            what MODEL is, by its path
 numbers.py          tables of decisions to numbers
 card.py             the card: facts, numbers and digest; writes the folder
 badge.py            the SVG badge

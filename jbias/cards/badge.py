@@ -1,4 +1,9 @@
-"""The badge of a card: an SVG of 20 pixels with the shape bias, its interval and n."""
+"""The badge of a card: an SVG of 20 pixels with the shape bias, its interval, n and the stimuli.
+
+    shape bias on geirhos/cue-conflict | 21.4 % [18.7, 24.5], 760 of 1,200 conflicts for a cue
+
+Of a part of a published set, the number of images follows: "640 of 1,280 images".
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +17,7 @@ _WIDTH = 7.0
 _WIDTHS = {
     **dict.fromkeys(" ./,f-", 3.9),
     **dict.fromkeys("ijl", 3.0),
-    **dict.fromkeys("[]()t", 4.7),
+    **dict.fromkeys("[]();:t", 4.7),
     **dict.fromkeys("rcs", 5.5),
     **dict.fromkeys("mw", 10.0),
     "=": 9.0,
@@ -20,14 +25,19 @@ _WIDTHS = {
 }
 
 
+_LONGEST_NAME = 28  # Letters of the stimuli's name.
+
+
 def draw(content: Mapping[str, Any]) -> str:
     """Return the badge of a card as SVG.
 
-    content: of card.json. With a doubt unit_text the shape bias, the badge is grey and has no value.
+    content: of card.json. With a doubt about the shape bias, the badge is grey and has no value.
     """
     bias = next(x for x in content["numbers"] if x["name"] == "shape_bias")
     is_doubted = any("shape bias" in line for line in content["doubts"])
-    label, message = "shape bias", _message(bias, is_doubted=is_doubted)
+    stimuli = content["stimuli"][bias["set"]]
+    label = f"shape bias on {_shorten(stimuli['name'])}"
+    message = _message(bias, stimuli, is_doubted=is_doubted)
     label_width, message_width = (
         _text_width(x) + 2 * _PADDING for x in (label, message)
     )
@@ -50,29 +60,53 @@ def draw(content: Mapping[str, Any]) -> str:
     )
 
 
-def _message(bias: Mapping[str, Any], *, is_doubted: bool) -> str:
-    """Return the right text of the badge, such as "21.4 % [18.7, 24.5], n = 760"."""
+def _shorten(name: str) -> str:
+    """Return a name on one line, cut if it is long."""
+    line = " ".join(name.split())
+    return line if len(line) <= _LONGEST_NAME else f"{line[: _LONGEST_NAME - 3]}..."
+
+
+def _message(
+    bias: Mapping[str, Any], stimuli: Mapping[str, Any], *, is_doubted: bool
+) -> str:
+    """Return the right text of the badge; stimuli: entry of the set."""
+    conflicts = f"{bias['n']:,} of {bias['neither']['n']:,} conflicts for a cue"
+    words = [conflicts, *([part_of(stimuli)] if part_of(stimuli) else [])]
     if is_doubted:
-        return f"no more than guessing, n = {bias['n']:,}"
+        return ", ".join(["no more than guessing", *words])
     value, lower, upper = (100 * bias[key] for key in ("value", "lower", "upper"))
-    return f"{value:.1f} % [{lower:.1f}, {upper:.1f}], n = {bias['n']:,}"
+    return ", ".join([f"{value:.1f} % [{lower:.1f}, {upper:.1f}]", *words])
+
+
+def part_of(stimuli: Mapping[str, Any]) -> str:
+    """Return "640 of 1,280 images" for a part of a published set, else "".
+
+    stimuli: entry of the set in card.json.
+    """
+    if stimuli["published"] in (None, stimuli["images"]):
+        return ""
+    return f"{stimuli['images']:,} of {stimuli['published']:,} images"
 
 
 def _title(
     content: Mapping[str, Any], bias: Mapping[str, Any], *, is_doubted: bool
 ) -> str:
     """Return the badge in words, for screen readers and tooltips."""
-    name = content["stimuli"][bias["set"]]["name"]
-    unit_text = f"n = {bias['n']:,} {bias['unit']} on {name}"
+    stimuli = content["stimuli"][bias["set"]]
+    images = part_of(stimuli) or f"{stimuli['images']:,} images"
+    counts = (
+        f"n = {bias['n']:,} {bias['unit']} on {bias['neither']['n']:,} images whose cues "
+        f"conflict, of {stimuli['name']} ({images})"
+    )
     if is_doubted:
         return (
-            f"shape bias of {content['model']['name']}: no claim, because {unit_text} are no "
+            f"shape bias of {content['model']['name']}: no claim, because {counts} are no "
             "more than guessing gives"
         )
     value, lower, upper = (100 * bias[key] for key in ("value", "lower", "upper"))
     return (
         f"shape bias of {content['model']['name']}: {value:.1f} %, 95 % interval "
-        f"{lower:.1f} to {upper:.1f} %, {unit_text}"
+        f"{lower:.1f} to {upper:.1f} %, {counts}"
     )
 
 

@@ -45,6 +45,7 @@ def make(
     """
     computed = numbers.compute(results.tables)
     check_enough(results.model["name"], [number.to_json() for number in computed])
+    _check_files(results.tables)
     _clear(folder)
     entries = [tables.write(folder, table) for table in results.tables]
     content = {
@@ -67,6 +68,19 @@ def make(
         files.write(path, text)
     files.write(os.path.join(folder, FILE), to_text(content))
     return content
+
+
+def file_names(content: Mapping[str, Any]) -> list[str]:
+    """Return the names of the files that `render` returns."""
+    return ["badge.svg", "section.md", *([eval_results.FILE] if content["hub"] else [])]
+
+
+def _check_files(card_tables: Sequence[tables.Table]) -> None:
+    """Raise ValueError if two tables have file names that differ only in upper and lower case."""
+    names = [table.file.casefold() for table in card_tables]
+    repeated = [name for name in names if names.count(name) > 1][:1]
+    must = "have sets whose names differ in more than upper and lower case"
+    errors.check(not repeated, "jbias card", must, errors.Words(", ".join(repeated)))
 
 
 def check_enough(name: str, number_entries: Sequence[Mapping[str, Any]]) -> None:

@@ -3,11 +3,12 @@ r"""Write a bias card: shape bias and other numbers, with the decisions that pro
     jbias card resnet50.pth --stimuli=/data/geirhos    # measures first
     jbias card measured/resnet50
     jbias card decisions.csv
+    jbias card asked/gpt-4o-choice                     # answers of `jbias ask`
     jbias card --verify=cards/resnet50
 
-MODEL is a folder of results that `jbias measure` wrote, such as measured/resnet50, or any MODEL of
-`jbias measure`, which is then measured with the same options. For each network, the folder
-CARDS/<network>/ gets
+MODEL is a folder of results that `jbias measure` wrote, such as measured/resnet50, a folder of
+`jbias ask`, or any MODEL of `jbias measure`. The last two are measured first, with the same
+options. For each network, the folder CARDS/<network>/ gets
 
     card.json      the numbers, with n, interval, share of neither cue, images, preprocessing,
                    digests and versions; card.schema.json describes its form
@@ -18,7 +19,7 @@ CARDS/<network>/ gets
 
 A card needs at least 100 decisions for either cue: Wilson's interval of the shape bias then
 reaches at most 10 points to each side. --verify computes all numbers again and prints a line for
-each number, decision, digest or text that has changed.
+each number, decision, digest or text that has changed, and for each file that is not of the card.
 
 Exit codes: 0 all cards are written, or the card is verified; 1 a card is refused, a measure
 failed, or the card has differences; 2 nothing was measured, or arguments are wrong; 130 stopped
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from jbias import config as jc
 from jbias import errors
+from jbias.cards import paths
 from jbias.measuring import cli as measuring_cli
 from jbias.runtime import cli, messages
 
@@ -62,7 +64,8 @@ def parser() -> cli.Parser:
     arguments.add_argument(
         "MODEL",
         nargs="?",
-        help="a folder of results such as measured/NAME, or a MODEL of `jbias measure`",
+        help="a folder of results such as measured/NAME, a folder of `jbias ask`, or a MODEL of "
+        "`jbias measure`",
     )
     texts = {
         "--verify=CARD": "check a card, by its folder or card.json, and write nothing (default: "
@@ -86,9 +89,11 @@ def parser() -> cli.Parser:
 
 def _verify(args: argparse.Namespace) -> int:
     """Check a card and print its differences; return the exit code."""
+    _refuse_flags(args, "--verify", allowed=("verify",))
+    if not os.path.lexists(args.verify):
+        errors.refuse(args.verify, "be a card or its folder", remedy="check the path")
     from jbias.cards import verify
 
-    _refuse_flags(args, "--verify", allowed=("verify",))
     checked = verify.verify(args.verify)
     messages.print_text("\n".join(_verdict(checked)))
     return 1 if checked.differences else 0
@@ -116,14 +121,14 @@ def _check(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measure the model if necessary and write cards; return the exit code."""
-    from jbias.cards import eval_results, folders
+    from jbias.cards import eval_results
 
     hub = None
     if args.benchmark:
         hub = eval_results.parse(args.benchmark, args.source or "")
     elif args.source:
         errors.refuse("--source", "be given with --benchmark=OWNER/NAME")
-    if folders.is_measured(args.MODEL):
+    if paths.is_measured(args.MODEL):
         _refuse_flags(
             args, f"{args.MODEL}, which is measured already", allowed=_OWN_FLAGS
         )
@@ -131,6 +136,14 @@ def _write(args: argparse.Namespace, changes: Sequence[str]) -> int:
             remedy = "remove it, or name the model itself"
             errors.refuse(changes[0], "be left out for measured results", remedy=remedy)
         return _write_card(args.MODEL, args, hub)
+    args.MODEL = paths.to_table(args.MODEL)
+    paths.check_model(args.MODEL)
+    paths.check_folders(
+        stimuli=args.stimuli,
+        imagenet=args.imagenet,
+        data=args.data,
+        humans=args.humans,
+    )
     return _measure_and_write(args, changes, hub)
 
 
@@ -152,11 +165,11 @@ def _measure_and_write(
 
 def _write_card(path: str, args: argparse.Namespace, hub: dict[str, str] | None) -> int:
     """Write the card of a folder of results; return the exit code."""
-    from jbias.cards import card, folders
+    from jbias.cards import card, folders, tables
 
     try:
         results = folders.read(path)
-        target = os.path.join(args.cards, results.model["name"])
+        target = os.path.join(args.cards, tables.safe_name(results.model["name"]))
         content = card.make(results, target, hub=hub)
     except ValueError as error:
         line = f"jbias: no card: {messages.one_line(error)}"

@@ -75,7 +75,7 @@ def _notes(content: Mapping[str, Any], number: Mapping[str, Any]) -> str:
     stimuli, unanswered = content["stimuli"][number["set"]], number["unanswered"]
     words = [
         f"n = {number['n']} {number['unit']}",
-        f"{stimuli['name']}, {stimuli['images']} images, digest {stimuli['digest'][:16]}",
+        f"{stimuli['name']}, {_images(stimuli)}, digest {stimuli['digest'][:16]}",
         f"{unanswered['count']} of {unanswered['n']} unanswered",
     ]
     if number["lower"] is not None and number["upper"] is not None:
@@ -86,6 +86,13 @@ def _notes(content: Mapping[str, Any], number: Mapping[str, Any]) -> str:
         words.append(f"{neither['count']} of {neither['n']} for neither cue")
     words.append(f"jbias {content['versions']['jbias']}")
     return "; ".join([*words, *content["doubts"]])
+
+
+def _images(stimuli: Mapping[str, Any]) -> str:
+    """Return the number of images of a set, "640 of 1280 images" for a part of a published set."""
+    total = stimuli["published"]
+    part = "" if total in (None, stimuli["images"]) else f" of {total}"
+    return f"{stimuli['images']}{part} images"
 
 
 def _quote(text: str) -> str:

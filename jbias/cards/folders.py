@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jbias import errors
-from jbias.answers import parsing
-from jbias.cards import numbers, tables
+from jbias.answers import parsing, stimulus_names
+from jbias.cards import asked, numbers, published, stimuli, tables, words
 from jbias.data import class_maps
 from jbias.data import tables as data_tables
 from jbias.data.sets import geirhos
@@ -42,12 +42,6 @@ class Results:
     stimuli: Mapping[str, Mapping[str, Any]]  # By set.
     tables: tuple[tables.Table, ...]
     left_out: tuple[str, ...]
-
-
-def is_measured(path: str) -> bool:
-    """Return True for a folder of results that `jbias measure` wrote, such as measured/NAME."""
-    has_parts = all(os.path.isdir(os.path.join(path, x)) for x in ("measures", "evals"))
-    return has_parts and not os.path.exists(os.path.join(path, "checkpoints"))
 
 
 def read(path: str) -> Results:
@@ -87,14 +81,17 @@ def read(path: str) -> Results:
     lacking = "; ".join(left_out) or "none"
     errors.check(has_cues, where, must, errors.Words(lacking))
     _check_records(folder, card_tables, left_out)
+    card_tables, lines = words.add(card_tables, config.get("tables", ()))
+    entries = _stimuli(card_tables, described, provenance, config)
+    card_tables, entries = stimuli.rename_own(card_tables, entries)
     return Results(
         model=_model(folder.name, config),
         preprocessing=_preprocessing(config),
         date=_date(folder, described),
         versions=_versions(config, provenance),
-        stimuli=_stimuli(card_tables, described, provenance),
+        stimuli=entries,
         tables=tuple(card_tables),
-        left_out=tuple(left_out),
+        left_out=(*left_out, *lines),
     )
 
 
@@ -132,15 +129,22 @@ def _table(
         options = {key: stored.get(key, x) for key, x in _OPTIONS[measure].items()}
         options["side"] = stored.get("side", provenance["suite"].get("size", 224))
     index = np.asarray(first.columns.get("index", np.arange(len(first.prediction))))
-    published = _published(dataset, description, first, index, classes=classes)
     texture = first.columns.get("texture") if measure == "shape_bias" else None
+    label_names = _to_names(first.columns["label"], classes, "")
+    texture_names = None if texture is None else _to_names(texture, classes, "")
+    source = provenance["data"][dataset]["name"]
+    names = _image_names(
+        path.parent, source, index, label=label_names, texture=texture_names
+    )
+    names = names or _published(dataset, description, first, index, classes=classes)
     return tables.Table(
         dataset=dataset,
         measure=measure if changes_images else "",
         num_classes=len(classes),
-        images=published or tuple(f"{number:06d}" for number in index.tolist()),
-        label=_to_names(first.columns["label"], classes, ""),
-        texture=None if texture is None else _to_names(texture, classes, ""),
+        images=names
+        or tuple(f"{number:0{tables.NUMBER_LENGTH}d}" for number in index.tolist()),
+        label=label_names,
+        texture=texture_names,
         decided={
             name: _to_names(decided.prediction, classes, tables.NO_ANSWER)
             for name, decided in by_condition.items()
@@ -154,6 +158,35 @@ def _to_names(
 ) -> tuple[str, ...]:
     """Return class ids as names; negative ids are `unknown`."""
     return tuple(classes[i] if i >= 0 else unknown for i in np.asarray(ids).tolist())
+
+
+def _image_names(
+    folder: pathlib.Path,
+    source: str,
+    index: np.ndarray,
+    *,
+    label: tuple[str, ...],
+    texture: tuple[str, ...] | None,
+) -> tuple[str, ...]:
+    """Return the names of images at `index`; () if they are unknown, or no names for a table.
+
+    folder: of the set's decisions. source: name of the set. label, texture: of the images.
+    Images of published sets have their published names.
+    """
+    path = folder / decision_files.NAMES
+    if not path.exists():
+        return ()
+    names = files.read_json(path, list, _AGAIN)
+    must = "have a name for each image of the decisions"
+    is_whole = index.max(initial=-1) < len(names)
+    errors.check(is_whole, os.fspath(path), must, len(names), _AGAIN)
+    chosen = [str(names[i]) for i in index.tolist()]
+    ids = [published.image_id(name) for name in chosen]
+    if published.is_of(source, ids) and len({*ids}) == len(ids):
+        return tuple(ids)
+    chosen = [stimulus_names.plain_path(name) for name in chosen]
+    is_readable = stimuli.are_readable(chosen, label, texture)
+    return tuple(chosen) if is_readable else ()
 
 
 def _published(
@@ -234,7 +267,10 @@ def _check_records(
         )
     computed_keys = {(number.name, number.dataset) for number in computed}
     for name, dataset in recorded:
-        if (name, dataset) not in computed_keys:
+        is_by_shape = (
+            name == "accuracy" and ("accuracy_shape", dataset) in computed_keys
+        )
+        if (name, dataset) not in computed_keys and not is_by_shape:
             label = measured.HEADLINES[name].label
             left_out.append(f"{label} on {dataset}: is not computed from decisions")
 
@@ -254,7 +290,17 @@ def _model(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         "task": factors.get("task", ""),
         "prompt": factors.get("prompt", ""),
         "seed": int(config["seeds"][0]) if is_run else None,
+        "asked": _asked(config),
     }
+
+
+def _asked(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the question of `jbias ask` of which a table has the answers; None for others."""
+    for entry in config.get("tables", ()):
+        described = asked.describe(os.path.dirname(str(entry.get("path", ""))))
+        if described:
+            return described
+    return None
 
 
 def _preprocessing(config: Mapping[str, Any]) -> str:
@@ -301,16 +347,27 @@ def _stimuli(
     card_tables: list[tables.Table],
     described: Mapping[str, Mapping[str, Any]],
     provenance: Mapping[str, Any],
+    config: Mapping[str, Any],
 ) -> dict[str, dict[str, Any]]:
     """Return the sets of the tables by name."""
-    stimuli = {}
+    files_by_set = {x["set"]: x["path"] for x in config.get("tables", ())}
+    entries = {}
     for dataset in dict.fromkeys(table.dataset for table in card_tables):
         task = next(x for x in described if x.partition("@")[2] == dataset)
         source = described[task]["dataset"]
-        stimuli[dataset] = {
-            "name": provenance["data"][dataset]["name"],
-            "images": source["n"],
-            "digest": source["fingerprint"],
-            "preprocessing": source["preprocessing"],
-        }
-    return stimuli
+        of_set = [table for table in card_tables if table.dataset == dataset]
+        options = provenance.get("suite", {}).get("sets", {}).get(dataset, {})
+        name = stimuli.name_of(
+            provenance["data"][dataset]["name"],
+            of_set,
+            data=str(options.get("data", "")),
+            root=str(options.get("root", "")),
+            table=files_by_set.get(dataset, ""),
+        )
+        entries[dataset] = stimuli.describe(
+            name,
+            of_set,
+            digest=source["fingerprint"],
+            preprocessing=source["preprocessing"],
+        )
+    return entries

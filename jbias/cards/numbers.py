@@ -45,8 +45,9 @@ class Number:
     """A number of a card, with all that is needed to read it.
 
     name: a key of evals.measured.HEADLINES. value, lower, upper: None if undefined. count: None
-    unless the number is the share count / n. neither: images decided for neither cue, of those whose
-    cues conflict; None for sets without cues. unanswered: images without an answer. seed: of the
+    unless the number is the share count / n. neither: answers for neither cue, of the images whose
+    cues conflict; None for sets without cues. unanswered: images without an answer, which are not in
+    `neither`; for the shape bias, of the images whose cues conflict. seed: of the
     bootstrap; None without one. file: the table of decisions.
     """
 
@@ -174,8 +175,7 @@ def _accuracy(table: tables.Table) -> list[Number]:
 def _cues(table: tables.Table) -> list[Number]:
     """Return the numbers of cue conflicts; error consistency if people are to be compared."""
     by_metric = _by_metric(cue_conflict.numbers(table.by_condition))
-    fraction = by_metric["fraction_neither"]
-    neither = Share(fraction.count, fraction.n)
+    neither = _neither(table.by_condition[""])
     names = ("shape_bias", "accuracy_shape", "accuracy_texture")
     computed = [_number(table, name, by_metric, neither=neither) for name in names]
     if PEOPLE in table.options:
@@ -185,6 +185,15 @@ def _cues(table: tables.Table) -> list[Number]:
             _number(known, "error_consistency", compared, neither=neither, seed=0)
         )
     return computed
+
+
+def _neither(decided: decisions.Decisions) -> Share:
+    """Return the images that are answered and decided for neither cue, of those with a conflict."""
+    is_conflict = _is_conflict(decided)
+    bias = cue_conflict.shape_bias(*cue_conflict.answer_and_cues(decided))
+    n = int(is_conflict.sum())
+    num_unanswered = int((is_conflict & decided.is_unanswered).sum())
+    return Share(n - bias.n_shape - bias.n_texture - num_unanswered, n)
 
 
 def _known_rows(table: tables.Table) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from jbias.cards import badge
+
 _SHARES = (
     "shape_bias",
     "accuracy_shape",
@@ -23,25 +25,60 @@ def write(content: Mapping[str, Any]) -> str:
         "",
         "| | Images | Value | 95 % interval | n | Unanswered |",
         "| --- | --- | --- | --- | --- | --- |",
-        *(_row(number) for number in content["numbers"]),
+        *(_row(content, number) for number in content["numbers"]),
         "",
         _sentence(bias),
     ]
+    lines += _parts(content)
+    if content["model"]["asked"]:
+        lines += ["", _question(content["model"]["asked"])]
     for line in content["doubts"]:
         lines += ["", f"**Doubt:** {escape(line)}."]
     versions, stimuli = content["versions"], content["stimuli"][bias["set"]]
+    images = badge.part_of(stimuli) or f"{stimuli['images']:,} images"
     reader = f", answers read by {versions['reader']}" if versions["reader"] else ""
     source = (
         f"Measured with jbias {escape(versions['jbias'])} on {content['date'][:10]}, model "
         f"`{_code(content['model']['name'])}` ({_code(content['model']['digest'])}), stimuli "
-        f"`{_code(stimuli['name'])}` ({stimuli['images']:,} images, {stimuli['digest'][:16]})"
+        f"`{_code(stimuli['name'])}` ({images}, {stimuli['digest'][:16]})"
         f"{escape(reader)}; all decisions are beside [card.json](card.json), and "
         "`jbias card --verify=card.json` computes the numbers again."
     )
     return "\n".join([*lines, "", source]) + "\n"
 
 
-def _row(number: Mapping[str, Any]) -> str:
+def _parts(content: Mapping[str, Any]) -> list[str]:
+    """Return a paragraph on sets of which only a part was decided; [] for none."""
+    parts = [
+        f"{badge.part_of(entry)} of {escape(entry['name'])}"
+        for entry in content["stimuli"].values()
+        if badge.part_of(entry)
+    ]
+    if not parts:
+        return []
+    return ["", f"**Part of a published set:** the numbers are of {', '.join(parts)}."]
+
+
+def _question(asked: Mapping[str, Any]) -> str:
+    """Return the paragraph on the question that a model behind an endpoint was asked."""
+    order = {"drawn": "drawn for each image", "": "none"}.get(
+        asked["order"], asked["order"]
+    )
+    temperature = asked["temperature"]
+    shown = "the endpoint's own" if temperature is None else f"{temperature:g}"
+    served = ", ".join(f"`{_code(name)}`" for name in asked["served_models"])
+    dates = " to ".join(dict.fromkeys((asked["first"][:10], asked["last"][:10])))
+    return (
+        f"Asked at `{_code(asked['endpoint'])}` as `{_code(asked['model'])}` (served: "
+        f"{served or 'unknown'}), {dates or 'at an unknown date'}: "
+        f'"{escape(asked["words"])}" Order of options: {escape(order)}, seed '
+        f"{asked['seed']}; temperature {shown}; at most {asked['answer_tokens']} tokens. "
+        f"{asked['refused']:,} of {asked['answers']:,} requests were refused, "
+        f"{asked['cut_off']:,} answers were cut off."
+    )
+
+
+def _row(content: Mapping[str, Any], number: Mapping[str, Any]) -> str:
     """Return a number's row of the table."""
     is_share = number["name"] in _SHARES
     value, lower, upper = (
@@ -52,12 +89,16 @@ def _row(number: Mapping[str, Any]) -> str:
     if None in (number["lower"], number["upper"]):
         interval = "undefined"
     unanswered = number["unanswered"]
+    part = badge.part_of(content["stimuli"][number["set"]])
+    n = f"{number['n']:,} {number['unit']}"
+    if number["name"] == "shape_bias":
+        n += f", of {number['neither']['n']:,} conflicts"
     cells = [
         number["label"],
-        escape(number["set"]),
+        f"{escape(number['set'])}{part and f', {part}'}",
         f"{value} %" if is_share and number["value"] is not None else value,
         interval,
-        f"{number['n']:,} {number['unit']}",
+        n,
         f"{unanswered['count']:,} of {unanswered['n']:,}",
     ]
     return f"| {' | '.join(cells)} |"
@@ -72,14 +113,15 @@ def _text(value: float | None, *, is_share: bool) -> str:
 
 def _sentence(bias: Mapping[str, Any]) -> str:
     """Return the sentence that says what the shape bias is and is not."""
-    neither = bias["neither"]
-    share = neither["count"] / neither["n"]
+    neither, unanswered = bias["neither"], bias["unanswered"]
+    share, silent = neither["count"] / neither["n"], unanswered["count"] / neither["n"]
+    no_answer = f" or have no answer ({100 * silent:.1f} %)" if silent else ""
     return (
         f"Shape bias is the share of decisions for the shape among the {bias['n']:,} decisions "
-        "for either cue, on images with the shape of one class and the texture of another "
-        f"({_PAPER}); it is not an accuracy, and says nothing about the {100 * share:.1f} % of "
-        "these images that were decided as neither class, about other images or about "
-        "robustness."
+        f"for either cue, on {neither['n']:,} images with the shape of one class and the texture "
+        f"of another ({_PAPER}); it is not an accuracy, and says nothing about the "
+        f"{100 * share:.1f} % of these images that were decided as neither class{no_answer}, "
+        "about other images or about robustness."
     )
 
 

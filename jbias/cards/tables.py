@@ -6,28 +6,32 @@ Decisions about unchanged images are a CSV file that `jbias measure` reads, too:
     airplane1-bicycle2,bicycle,airplane,bicycle,6f0c1d2e
 
 A measure that changes the images has a Parquet file, with a column per condition instead of
-object_response. `check` is the start of the SHA-256 of the row's other cells, so that a changed row
-can be named; the SHA-256 of the file is in card.json.
+object_response. A model's own words are the column `raw_response`, and the options of a question
+`drawn_options`, as `jbias ask` writes them. `check` is the start of the SHA-256 of the row's other
+cells, so that a changed row can be named; the SHA-256 of the file is in card.json.
 """
 
+import collections
 import csv
 import dataclasses
 import functools
 import hashlib
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jbias import errors
-from jbias.answers import parsing, table_rows
+from jbias.answers import letter_options, parsing, table_rows
 from jbias.measures import decisions
 from jbias.runtime import files
 
 FOLDER = "decisions"
 NO_ANSWER = "na"
+NUMBER_LENGTH = 6  # Digits of an image whose name is unknown.
 _IMAGE, _DECISION, _LABEL, _TEXTURE, _CHECK = (
     "imagename",
     "object_response",
@@ -35,7 +39,10 @@ _IMAGE, _DECISION, _LABEL, _TEXTURE, _CHECK = (
     "texture",
     "check",
 )
+_WORDS, _OPTIONS = "raw_response", "drawn_options"
 _MAX_LINES = 20  # Of changed rows in one table.
+_LONGEST_SAFE = 100  # Letters of a name, which an ending and a digest may follow.
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,7 +51,8 @@ class Table:
 
     measure: "" for unchanged images, else the measure that changes them. num_classes: the number of
     classes to decide among. options: of the measure, such as its seed, or what its numbers are
-    compared with.
+    compared with. words: of the model, from which the parser of version `parser` made the
+    decisions; None if there are none. letters: options of each image's question, "" for none.
     """
 
     dataset: str
@@ -55,6 +63,9 @@ class Table:
     texture: tuple[str, ...] | None = None  # For cue conflicts.
     decided: Mapping[str, tuple[str, ...]]  # By condition: a class, or NO_ANSWER.
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    words: tuple[str, ...] | None = None
+    letters: tuple[str, ...] | None = None
+    parser: str = ""
 
     @property
     def file(self) -> str:
@@ -88,10 +99,45 @@ def _to_ids(names: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
     return np.array([ids[name] for name in names], np.int32)
 
 
+def parse_words(table: Table) -> list[parsing.Parsed]:
+    """Return what the current parser reads in the words of a table, by image.
+
+    ValueError for options that cannot be read.
+    """
+    classes = table.classes
+    if {*classes} <= {*parsing.CLASSES16}:
+        classes = parsing.CLASSES16
+    parsed = []
+    for i, words in enumerate(table.words):
+        cell = table.letters[i] if table.letters else ""
+        options = dict(letter_options.parse_cell(cell, _OPTIONS)) or None
+        known = tuple(sorted({*classes, *options.values()})) if options else classes
+        parsed.append(parsing.parse(words, options, known))
+    return parsed
+
+
+def count_reasons(parsed: Sequence[parsing.Parsed]) -> dict[str, int]:
+    """Return the number of images without an answer by reason, such as "refusal"."""
+    counts = collections.Counter(x.reason for x in parsed if not x.decision)
+    return dict(sorted(counts.items()))
+
+
+def safe_name(name: str) -> str:
+    """Return a name as that of a file: letters, digits, ".", "_" and "-" only.
+
+    Names that change in this, and long ones, have the start of their SHA-256 at the end, so that different names
+    stay different.
+    """
+    safe = _UNSAFE.sub("-", name).strip(".-") or "set"
+    if safe == name and len(name) <= _LONGEST_SAFE:
+        return name
+    return f"{safe[:_LONGEST_SAFE]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
 def file_name(dataset: str, measure: str) -> str:
     """Return the name of a table's file in the card's folder."""
     ending = f"{measure}.parquet" if measure else "csv"
-    return f"{FOLDER}/{dataset}.{ending}"
+    return f"{FOLDER}/{safe_name(dataset)}.{ending}"
 
 
 def write(folder: str, table: Table) -> dict[str, Any]:
@@ -111,6 +157,8 @@ def write(folder: str, table: Table) -> dict[str, Any]:
         "rows": len(table.images),
         "sha256": hashlib.sha256(content).hexdigest(),
         "options": dict(table.options),
+        "parser": table.parser,
+        "reasons": count_reasons(parse_words(table)) if table.words else {},
     }
 
 
@@ -128,6 +176,10 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
         columns |= {_DECISION: table.decided[""], _LABEL: table.label}
     if table.texture is not None:
         columns[_TEXTURE] = table.texture
+    if table.words is not None:
+        columns[_WORDS] = table.words
+    if table.letters is not None:
+        columns[_OPTIONS] = table.letters
     rows = [list(cells) for cells in zip(*columns.values(), strict=True)]
     return [*columns, _CHECK], rows
 
@@ -203,6 +255,7 @@ def _to_table(
     errors.check(not lacking, name, "have all columns of a card", lacking)
     images, label = columns.pop(_IMAGE), columns.pop(_LABEL)
     texture = columns.pop(_TEXTURE, None)
+    words, letters = columns.pop(_WORDS, None), columns.pop(_OPTIONS, None)
     if not entry["measure"]:
         columns = {"": columns[_DECISION]}
     repeated = len(images) - len({*images})
@@ -218,6 +271,9 @@ def _to_table(
         texture=texture,
         decided=columns,
         options=entry["options"],
+        words=words,
+        letters=letters,
+        parser=entry["parser"],
     )
 
 

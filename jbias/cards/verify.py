@@ -4,21 +4,26 @@
         print(line)
 
 Checked are the form of card.json, its digest, the digest and each row of the tables of decisions, each
-number, the doubts, and the texts that follow from card.json (badge, section, results for the Hub).
+number, the doubts, each set's number, names and classes of images, a model's own words, the texts
+that follow from card.json (badge, section, results for the Hub), and that the folder has no other
+files. Symbolic links are differences, and are not followed.
+
 A card has no signature: this finds changes and errors, not a card that was made up as a whole.
+docs/card.md says which changes are not found.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import errors
-from jbias.cards import card, numbers, schema, tables
+from jbias.cards import card, numbers, schema, stimuli, tables, words
 from jbias.runtime import messages
 from jbias.untrusted import opening
 
 _MAX_BYTES = 2**24  # Of card.json.
+_MAX_LINES = 20  # About files that do not belong to a card.
 
 
 class Verified(NamedTuple):
@@ -38,20 +43,29 @@ def verify(path: str) -> Verified:
     path = os.fspath(path)
     if os.path.isdir(path):
         path = os.path.join(path, card.FILE)
-    if not os.path.exists(path):
+    if not os.path.lexists(path) or os.path.basename(path) != card.FILE:
         errors.refuse(path, "be a card or its folder", remedy="check the path")
+    if os.path.islink(path):
+        must = "be a regular file, not a symbolic link"
+        remedy = "copy the files of the card into a folder of their own"
+        errors.refuse(path, must, remedy=remedy)
     content = _read(path)
     lines = schema.faults(content)
     if lines:
         return Verified(path, 0, 0, tuple(lines))
     folder = os.path.dirname(path)
+    present, tree_lines = _find_files(folder, content)
     if card.digest(content) != content["digest"]:
         lines.append(f"{card.FILE}: has changed since its digest was written")
-    card_tables, table_lines = _read_tables(folder, content)
+    card_tables, table_lines = _read_tables(folder, content, present)
     lines += table_lines
     if card_tables is not None:
         lines += _number_lines(content, card_tables)
-    lines += _file_lines(folder, content)
+        lines += _stimulus_lines(content, card_tables)
+        for table, entry in zip(card_tables, content["decisions"], strict=True):
+            lines += words.faults(table, entry)
+    lines += _file_lines(folder, content, present)
+    lines += tree_lines
     num_decisions = sum(
         len(table.images) * len(table.decided) for table in card_tables or ()
     )
@@ -69,7 +83,11 @@ def _read(path: str) -> Any:
     errors.check(size <= _MAX_BYTES, path, f"have at most {_MAX_BYTES:,} bytes", size)
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file, parse_constant=_refuse_constant)
+            return json.load(
+                file,
+                parse_constant=_refuse_constant,
+                object_pairs_hook=_refuse_repeated,
+            )
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: must be JSON ({messages.one_line(error)}); write the card again"
@@ -81,14 +99,85 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _read_tables(
+def _refuse_repeated(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; ValueError for a key that is there twice.
+
+    JSON allows repeated keys, and readers disagree about which of the values counts.
+    """
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {errors.abbreviate(repeated)} is there twice")
+    return entries
+
+
+def _find_files(
     folder: str, content: Mapping[str, Any]
+) -> tuple[frozenset[str], list[str]]:
+    """Return the regular files of a card that are there, and lines on all that is no card's.
+
+    Files are named by their path in the folder, with "/". Only folders that the card has are
+    opened, and no symbolic link is followed.
+    """
+    expected = {card.FILE, *card.file_names(content)}
+    expected |= {entry["file"] for entry in content["decisions"]}
+    folders = {os.path.dirname(name) for name in expected} - {""}
+    present, lines = set(), []
+    for name, kind in _scan(folder, folders):
+        if kind == "file" and name in expected:
+            present.add(name)
+        else:
+            lines.append(
+                f"{name}: is {kind} that is not of the card"
+                if kind != "file"
+                else f"{name}: is not in {card.FILE}"
+            )
+    more = len(lines) - _MAX_LINES
+    if more > 0:
+        lines = [*lines[:_MAX_LINES], f"{more:,} more files are not of the card"]
+    return frozenset(present), lines
+
+
+def _scan(folder: str, folders: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield (path in the folder, kind) of all that is in a card's folder, but its own folders.
+
+    folders: names of folders that are opened if they are no links. The kind is "file", "a folder",
+    "a symbolic link" or "a special file".
+    """
+    for place in ("", *sorted(folders)):
+        path = os.path.join(folder, place)
+        if place and (os.path.islink(path) or not os.path.isdir(path)):
+            continue  # Named as an entry of `folder`.
+        with os.scandir(path) as entries:
+            children = sorted(entries, key=lambda entry: entry.name)
+        for child in children:
+            name = f"{place}/{child.name}" if place else child.name
+            if child.is_symlink():
+                yield name, "a symbolic link"
+            elif child.is_file(follow_symlinks=False):
+                yield name, "file"
+            elif child.is_dir(follow_symlinks=False):
+                if name not in folders:
+                    yield name, "a folder"
+            else:
+                yield name, "a special file"
+
+
+def _read_tables(
+    folder: str, content: Mapping[str, Any], present: Collection[str]
 ) -> tuple[list[tables.Table] | None, list[str]]:
-    """Return the tables of a card, and lines on their differences; None if one cannot be read."""
+    """Return the tables of a card, and lines on their differences; None if one cannot be read.
+
+    present: the regular files that are there.
+    """
     card_tables: list[tables.Table] | None = []
     lines = []
     for entry in content["decisions"]:
         try:
+            is_present = entry["file"] in present
+            must = "be a regular file in the card's folder"
+            errors.check(is_present, entry["file"], must, errors.Words("none"))
             table, table_lines = tables.read(folder, entry)
         except (ValueError, OSError) as error:
             lines.append(f"{entry['file']}: cannot be read ({error})")
@@ -142,8 +231,19 @@ def _number_lines(
                 f"doubt {line!r}: is {in_card} times in the card, {by_decisions} times by "
                 "its decisions"
             )
-    lacking = {table.dataset for table in card_tables} ^ content["stimuli"].keys()
-    lines += [f"stimuli: {name!r} has no entry or no decisions" for name in lacking]
+    return lines
+
+
+def _stimulus_lines(
+    content: Mapping[str, Any], card_tables: Sequence[tables.Table]
+) -> list[str]:
+    """Return lines on sets whose entry is not that of their decisions."""
+    entries, kind = content["stimuli"], content["model"]["kind"]
+    lacking = {table.dataset for table in card_tables} ^ entries.keys()
+    lines = [f"stimuli: {name!r} has no entry or no decisions" for name in lacking]
+    for name in entries.keys() - lacking:
+        of_set = [table for table in card_tables if table.dataset == name]
+        lines += stimuli.faults(name, entries[name], of_set, kind=kind)
     return lines
 
 
@@ -154,34 +254,33 @@ def _are_equal(first: Any, second: Any) -> bool:
     return first == second
 
 
-def _file_lines(folder: str, content: Mapping[str, Any]) -> list[str]:
+def _file_lines(
+    folder: str, content: Mapping[str, Any], present: Collection[str]
+) -> list[str]:
     """Return a line for each text that is not the one that follows from card.json."""
     lines = []
     try:
         texts = card.render(content)
-    except (LookupError, TypeError, ValueError, StopIteration) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        StopIteration,
+    ) as error:
         return [f"{card.FILE}: has no badge and section ({messages.one_line(error)})"]
     for name, text in texts.items():
-        path = os.path.join(folder, name)
+        if name not in present:
+            lines.append(
+                f"{name}: cannot be read, as it is no regular file in the folder"
+            )
+            continue
         try:
-            with open(opening.require_regular(path), encoding="utf-8") as file:
+            with open(os.path.join(folder, name), encoding="utf-8", newline="") as file:
                 is_equal = file.read(len(text) + 1) == text
         except (OSError, ValueError):
             lines.append(f"{name}: cannot be read")
             continue
         if not is_equal:
             lines.append(f"{name}: is not the text that follows from {card.FILE}")
-    lines += _unlisted_lines(folder, content)
     return lines
-
-
-def _unlisted_lines(folder: str, content: Mapping[str, Any]) -> list[str]:
-    """Return a line for each file among the decisions that card.json does not name."""
-    path = os.path.join(folder, tables.FOLDER)
-    present = sorted(os.listdir(path)) if os.path.isdir(path) else []
-    listed = {os.path.basename(entry["file"]) for entry in content["decisions"]}
-    return [
-        f"{tables.FOLDER}/{name}: is not in {card.FILE}"
-        for name in present
-        if name not in listed
-    ]

@@ -13,6 +13,8 @@ from jbias.runtime import files
 
 # Name of a set's column "condition" in files where "condition" is the probe's.
 _SET_CONDITION = "set_condition"
+# Beside the decisions of a network: the names of the set's images, a list.
+NAMES = "images.json"
 
 
 def write(

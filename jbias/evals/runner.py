@@ -6,6 +6,7 @@ Each network has a folder of results of its own:
     evals/<measure>@<set>.jsonl            records, renamed into place when complete
     measures/<measure>@<set>.json          options, data, duration and classes of a measure
     decisions/<set>/<measure>.parquet      the network's decisions, by condition
+    decisions/<set>/images.json            names of the set's images, if they have names
     underway/<measure>@<set>.npy           decisions of an unfinished measure
 
 A run's workdir has the same layout, so that reports read both.
@@ -25,7 +26,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import errors, extensions
-from jbias.data import config_sets, loader
+from jbias.data import config_sets, loader, sources
 from jbias.evals import (
     decision_files,
     inference,
@@ -700,6 +701,18 @@ class NetworkEvaluation:
         identity = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
         return journals.Journal(self._journal_path(task), identity)
 
+    def _write_names(self, dataset: str) -> None:
+        """Write the names of a set's images, in their order, into the network's folder.
+
+        The column "index" of decisions is a place in this list. Nothing is written for a set whose
+        images have no names.
+        """
+        source = self.suite.sources[dataset]
+        has_files = isinstance(source, sources.ArraySource | sources.EncodedSource)
+        if has_files and source.files:
+            path = self.folder / "decisions" / dataset / decision_files.NAMES
+            files.write(path, json.dumps(source.files))
+
     def _journal_path(self, task: suites.Task) -> epath.Path:
         """Return the path of a task's journal."""
         return self.folder / "underway" / f"{task.name}.npy"
@@ -741,6 +754,7 @@ class NetworkEvaluation:
             path = self.folder / "decisions" / task.dataset
             path = path / f"{task.measure.name}.parquet"
             decision_files.write_conditions(path, by_condition)
+            self._write_names(task.dataset)
         description = self.describe(task)
         description |= details
         description["environment"] = workdirs.environment()

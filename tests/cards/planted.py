@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from jbias.answers import letter_answers, stimulus_names
-from jbias.cards import card, cli, folders, tables
+from jbias.cards import card, cli, folders, published, stimuli, tables
 from jbias.data import tables as data_tables
 from jbias.measures import human_answers
 from jbias.measuring import cli as measure_cli
@@ -90,34 +90,45 @@ def save(folder: pathlib.Path, content: dict, *, sealed: bool) -> None:
     (folder / card.FILE).write_text(card.to_text(content))
 
 
-def results(*card_tables: tables.Table, name: str = "planted") -> folders.Results:
+def results(
+    *card_tables: tables.Table, name: str = "planted", kind: str = "network"
+) -> folders.Results:
     """Return results of a model with these tables."""
+    names = {"cue-conflict": published.CUE_CONFLICT}
     return folders.Results(
         model={
             "name": name,
-            "kind": "network",
+            "kind": kind,
             "file": "planted.pth",
             "digest": "0123456789abcdef",
             "tables": {},
             "task": "",
             "prompt": "",
             "seed": 3,
+            "asked": None,
         },
         preprocessing="mean [0.5], std [0.5]",
         date="2026-01-02T03:04:05+00:00",
         versions={"jbias": "0.1.0", "commit": "", "parser": "", "reader": ""},
         stimuli={
-            table.dataset: {
-                "name": f"planted/{table.dataset}",
-                "images": len(table.images),
-                "digest": "0" * 64,
-                "preprocessing": "",
-            }
+            table.dataset: stimuli.describe(
+                names.get(table.dataset, f"planted/{table.dataset}"),
+                [table],
+                digest=_digest(table),
+                preprocessing="",
+            )
             for table in card_tables
         },
         tables=card_tables,
         left_out=(),
     )
+
+
+def _digest(table: tables.Table) -> str:
+    """Return the digest of a set of published conflicts, or one of nothing."""
+    is_conflict = table.dataset == "cue-conflict"
+    name = published.CUE_CONFLICT if is_conflict else table.dataset
+    return (is_conflict and stimuli.digest_table(name, table)) or "0" * 64
 
 
 def conflict_table(decided: dict, **options) -> tables.Table:

@@ -41,7 +41,9 @@ def test_numbers_are_the_counts_of_planted_decisions(measured, tmp_path):
         assert number["neither"] == {"count": 40, "n": 200}
         assert number["unanswered"] == {"count": 10, "n": 200}
     assert content["model"]["name"] == "planted" and not content["doubts"]
-    assert content["stimuli"]["cue-conflict"]["images"] == 1280
+    entry = content["stimuli"]["cue-conflict"]
+    assert entry["name"] == "geirhos/cue-conflict"
+    assert (entry["images"], entry["published"]) == (200, 1280)
 
 
 def test_the_table_of_a_card_is_measured_to_the_same_card(measured, tmp_path):
@@ -184,11 +186,16 @@ def test_badge_is_xml_of_twenty_pixels_with_a_title(tmp_path):
         assert root.get("height") == "20"
         title = root.findtext(f"{space}title")
         expected = (
-            "40.0 %, 95 % interval 32.5 to 48.0 %, n = 150 decisions for either cue"
+            "40.0 %, 95 % interval 32.5 to 48.0 %, n = 150 decisions for either cue on 190 "
+            "images whose cues conflict, of geirhos/cue-conflict (190 of 1,280 images)"
         )
         assert expected in title and name in title
         texts = [text.text for text in root.iter(f"{space}text")]
-        assert texts == ["shape bias", "40.0 % [32.5, 48.0], n = 150"]
+        counts = "150 of 190 conflicts for a cue, 190 of 1,280 images"
+        assert texts == [
+            "shape bias on geirhos/cue-conflict",
+            f"40.0 % [32.5, 48.0], {counts}",
+        ]
         lengths = [float(x.get("textLength")) for x in root.iter(f"{space}text")]
         assert sum(lengths) < float(root.get("width")) < sum(lengths) + 40
 
@@ -200,8 +207,13 @@ def test_section_has_a_row_per_number_and_no_html(tmp_path):
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(content["numbers"])
     assert {row.replace("\\|", "").count("|") for row in rows} == {7}
-    assert "| shape bias | cue-conflict | 40.0 % | 32.5 to 48.0 (Wilson) | 150 " in text
+    part = "200 of 1,280 images"
+    start = (
+        f"| shape bias | cue-conflict, {part} | 40.0 % | 32.5 to 48.0 (Wilson) | 150 "
+    )
+    assert start in text and f"numbers are of {part} of geirhos/cue-conflict" in text
     assert "is not an accuracy" in text and "20.0 % of these images" in text
+    assert "no answer (5.0 %)" in text
     assert HOSTILE not in text and "\n</title>" not in text
 
 

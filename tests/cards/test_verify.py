@@ -163,7 +163,8 @@ def test_changed_texts_are_named(original, folder):
             (line,) = verify.verify(folder).differences
             assert line == f"{name}: is not the text that follows from card.json"
         path.unlink()
-        assert verify.verify(folder).differences == (f"{name}: cannot be read",)
+        (line,) = verify.verify(folder).differences
+        assert line.startswith(f"{name}: cannot be read")
         path.write_text(text)
     (folder / "decisions/more.csv").write_text("more")
     (line,) = verify.verify(folder).differences

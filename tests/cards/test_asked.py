@@ -1,0 +1,167 @@
+"""Cards of models behind an endpoint: the question, and words that are parsed again."""
+
+import pytest
+
+from jbias.answers import letter_options, parsing
+from jbias.asking import answer_table, ledger, questions, settings, stimuli
+from jbias.cards import cli, verify
+from tests.cards import forging, planted
+
+SETTINGS = {
+    "endpoint": "http://127.0.0.1:8000/v1",
+    "model": "tiny",
+    "prompt": questions.CHOICE,
+    "words": questions.WORDS[questions.CHOICE],
+    "order": questions.DRAWN,
+    "seed": 7,
+    "temperature": 0.0,
+    "answer_tokens": 30,
+    "detail": "auto",
+    "extra": {"top_p": 1},
+    "classes": list(planted.CLASSES),
+    "images": 1280,
+    "images_sha256": "0" * 64,
+}
+REFUSAL = "I'm sorry, I cannot help with that."
+
+
+def ask(folder, decided):
+    """Write a folder of `jbias ask` with a letter for each decision, and refusals for "na"."""
+    folder.mkdir(parents=True)
+    settings.open_folder(str(folder), SETTINGS)
+    book = ledger.Ledger(str(folder))
+    shown = []
+    for image, decision in decided.items():
+        shape, texture = planted.cues(image)
+        name = f"{shape}/{image}.png"
+        shown.append(stimuli.Stimulus(name, shape, texture, "", ""))
+        question = questions.make(
+            questions.CHOICE, planted.CLASSES, image=name, order="drawn", seed=7
+        )
+        letter = {x: y for y, x in question.options.items()}.get(decision)
+        refusal = None if letter else REFUSAL
+        content = {
+            "response": f"{letter}. {decision}" if letter else REFUSAL,
+            "refusal": refusal,
+            "finish_reason": "stop",
+            "served_model": "tiny-2026",
+            "options": dict(question.options),
+            "prompt_tokens": 9,
+            "completion_tokens": 2,
+        }
+        request = book.send(name, input_tokens=9, answer_tokens=30)
+        book.answer(request, name, content)
+    book.close()
+    answers = ledger.Ledger(str(folder)).answers
+    answer_table.write(
+        str(folder), shown, answers, model="tiny", prompt=questions.CHOICE
+    )
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """Return the folder of a card of 50 shape, 60 texture, 20 neither and 5 refused answers."""
+    folder = tmp_path_factory.mktemp("asked")
+    ask(folder / "asked/tiny-choice", planted.decide(50, 60, 20, 5))
+    flags = [f"--out={folder / 'measured'}", f"--cards={folder / 'cards'}"]
+    assert cli.main([str(folder / "asked/tiny-choice"), *flags]) == 0
+    return folder / "cards/tiny"
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    """Return a copy of the card that a test may change."""
+    return forging.copy(original, tmp_path)
+
+
+def test_a_card_says_what_was_asked(original):
+    content = planted.read(original)
+    asked = content["model"]["asked"]
+    for key in ("model", "prompt", "words", "order", "seed", "temperature"):
+        assert asked[key] == SETTINGS[key]
+    assert asked["endpoint"] == "127.0.0.1:8000"
+    assert asked["served_models"] == ["tiny-2026"] and asked["answer_tokens"] == 30
+    assert (asked["answers"], asked["refused"], asked["cut_off"]) == (135, 5, 0)
+    assert asked["first"] <= asked["last"] and asked["first"].endswith("+00:00")
+    (entry,) = content["decisions"]
+    assert entry["parser"] == content["versions"]["parser"] == parsing.VERSION
+    assert entry["reasons"] == {"refusal": 5}
+    text = (original / "section.md").read_text()
+    assert "`tiny-2026`" in text and "5 of 135 requests were refused" in text
+    assert not verify.verify(original).differences
+
+
+def test_refused_answers_are_unanswered_and_not_neither(original):
+    bias = planted.read(original)["numbers"][0]
+    assert bias["neither"] == {"count": 20, "n": 135}
+    assert bias["unanswered"] == {"count": 5, "n": 135}
+    assert bias["n"] + 20 + 5 == 135
+
+
+def test_a_decision_that_is_not_that_of_the_words_is_found(original, folder):
+    """All digests, checks and numbers are those of the changed decision."""
+    _, rows = forging.read_rows(original)
+    row = rows[0]
+    assert row[1] == row[2]  # For the shape.
+    row[1] = row[3]
+    forging.forge(folder, rows)
+    (line,) = verify.verify(folder).differences
+    assert "1 decisions are not those of the model's words" in line and row[0] in line
+
+
+def test_words_without_an_answer_that_were_changed_are_found(original, folder):
+    header, rows = forging.read_rows(original)
+    words = header.index("raw_response")
+    row = next(row for row in rows if row[words] == REFUSAL)
+    row[words] = ""
+    forging.forge(folder, rows, reasons={"refusal": 5})
+    (line,) = verify.verify(folder).differences
+    assert "reasons for no answer are {'refusal': 5} in the card" in line
+
+
+def test_words_that_were_removed_are_found(original, folder):
+    header, rows = forging.read_rows(original)
+    ends = header.index("raw_response")
+    forging.forge(
+        folder, [[*x[:ends], x[-1]] for x in rows], header=[*header[:ends], header[-1]]
+    )
+    (line,) = verify.verify(folder).differences
+    assert "lacks the model's own words" in line
+
+
+def test_another_parser_asks_for_another_jbias(original, folder, monkeypatch):
+    """Even if the current parser would read another decision: the card is not called forged."""
+    monkeypatch.setattr(parsing, "VERSION", "99")
+    (line,) = verify.verify(folder).differences
+    assert (
+        f"words were read by parser {planted.read(original)['versions']['parser']}"
+        in line
+    )
+    assert "this jbias has parser 99; this is no sign of a forged card" in line
+
+
+def test_the_table_of_a_card_is_measured_to_the_same_numbers(original, tmp_path):
+    flags = [f"--out={tmp_path / 'measured'}", f"--cards={tmp_path / 'cards'}"]
+    table = original / "decisions/cue-conflict.csv"
+    assert cli.main([str(table), "--parse=raw", *flags]) == 0
+    (again,) = (tmp_path / "cards").iterdir()
+    assert planted.read(again)["numbers"] == planted.read(original)["numbers"]
+
+
+def test_a_folder_without_answers_is_refused(tmp_path, capsys):
+    settings.open_folder(str(tmp_path), SETTINGS)
+    assert cli.main([str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must have answers, decisions.csv" in line
+
+
+def test_options_of_the_question_are_beside_the_words(original):
+    header, rows = forging.read_rows(original)
+    i, words = header.index("drawn_options"), header.index("raw_response")
+    orders = {row[i] for row in rows}
+    assert len(orders) > 100
+    for row in rows:
+        options = letter_options.parse_cell(row[i], "")
+        assert {*options.values()} == {*planted.CLASSES}
+        letter, _, name = row[words].partition(". ")
+        assert row[1] == "na" or options[letter] == name == row[1]
