@@ -1,6 +1,6 @@
 """The badge of a card: an SVG of 20 pixels with the shape bias, its interval, n and the stimuli.
 
-    shape bias on geirhos/cue-conflict | 21.4 % [18.7, 24.5], 760 of 1,200 conflicts for a cue
+    shape bias on geirhos/cue-conflict | 21.4 % [18.7, 24.5], n = 760 for either cue of 1,200 conflicts
 
 Of a part of a published set, the number of images follows: "640 of 1,280 images".
 """
@@ -46,6 +46,7 @@ def draw(content: Mapping[str, Any]) -> str:
         width=label_width + message_width,
         height=HEIGHT,
         title=saxutils.escape(title),
+        corners=f"corners-{content['digest'][:12]}",  # For several badges in one page.
         label_text=saxutils.escape(title, {'"': "&quot;"}),
         label_width=label_width,
         message_width=message_width,
@@ -70,7 +71,9 @@ def _message(
     bias: Mapping[str, Any], stimuli: Mapping[str, Any], *, is_doubted: bool
 ) -> str:
     """Return the right text of the badge; stimuli: entry of the set."""
-    conflicts = f"{bias['n']:,} of {bias['neither']['n']:,} conflicts for a cue"
+    conflicts = (
+        f"n = {bias['n']:,} for either cue of {bias['neither']['n']:,} conflicts"
+    )
     words = [conflicts, *([part_of(stimuli)] if part_of(stimuli) else [])]
     if is_doubted:
         return ", ".join(["no more than guessing", *words])
@@ -119,8 +122,8 @@ _SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" \
 viewBox="0 0 {width} {height}" role="img" aria-label="{label_text}">
 <title>{title}</title>
-<clipPath id="corners"><rect width="{width}" height="{height}" rx="3"/></clipPath>
-<g clip-path="url(#corners)">
+<clipPath id="{corners}"><rect width="{width}" height="{height}" rx="3"/></clipPath>
+<g clip-path="url(#{corners})">
 <rect width="{label_width}" height="{height}" fill="{label_colour}"/>
 <rect x="{label_width}" width="{message_width}" height="{height}" fill="{colour}"/>
 </g>

@@ -115,13 +115,13 @@ def _sentence(bias: Mapping[str, Any]) -> str:
     """Return the sentence that says what the shape bias is and is not."""
     neither, unanswered = bias["neither"], bias["unanswered"]
     share, silent = neither["count"] / neither["n"], unanswered["count"] / neither["n"]
-    no_answer = f" or have no answer ({100 * silent:.1f} %)" if silent else ""
+    no_answer = f", the {100 * silent:.1f} % without an answer" if silent else ""
     return (
         f"Shape bias is the share of decisions for the shape among the {bias['n']:,} decisions "
         f"for either cue, on {neither['n']:,} images with the shape of one class and the texture "
         f"of another ({_PAPER}); it is not an accuracy, and says nothing about the "
         f"{100 * share:.1f} % of these images that were decided as neither class{no_answer}, "
-        "about other images or about robustness."
+        "other images or robustness."
     )
 
 

@@ -16,7 +16,7 @@ from jbias.cards import published, tables
 from jbias.data.sets import geirhos
 from jbias.evals import table_suites
 
-_OWN = "own-"  # Start of the name of a set that is not the published one of its name.
+_OWN = "own"  # Start of the name of a set that is not the published one of its name.
 _DECISIONS = (
     "decisions/"  # Start of the name of a set of a table that is not published.
 )
@@ -156,10 +156,11 @@ def rename_own(
 ) -> tuple[list[tables.Table], dict[str, dict[str, Any]]]:
     """Return tables and entries in which no set that is not published has a published name.
 
-    Such a set, as of one's own drawings in a folder cue-conflict, is named own-cue-conflict.
+    Such a set, as of one's own drawings in a folder cue-conflict, is named own-cue-conflict; that of
+    another data set after its data set, such as shapes-edge.
     """
     new_names = {
-        dataset: f"{_OWN}{dataset}"
+        dataset: f"{_data_set(entry['name']) or _OWN}-{dataset}"
         for dataset, entry in entries.items()
         if dataset in _TAKEN and entry["published"] is None
     }
@@ -168,6 +169,12 @@ def rename_own(
         for x in card_tables
     ]
     return renamed, {new_names.get(key, key): x for key, x in entries.items()}
+
+
+def _data_set(name: str) -> str:
+    """Return the data set of jbias that a name such as "shapes/edge" begins with; "" for none."""
+    data_set, slash, _ = name.partition("/")
+    return data_set if slash and data_set in jbias_data.DATASETS else ""
 
 
 def faults(

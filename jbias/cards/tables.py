@@ -201,6 +201,13 @@ def _to_parquet(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
     return frame.to_parquet(index=False, compression="zstd")
 
 
+def check_name(entry: Mapping[str, Any]) -> None:
+    """Raise ValueError unless an entry of card.json names the file of its set and measure."""
+    expected = file_name(entry["set"], entry["measure"])
+    must = f"name the table {expected}"
+    errors.check(entry["file"] == expected, "card.json", must, entry["file"])
+
+
 def read(folder: str, entry: Mapping[str, Any]) -> tuple[Table, list[str]]:
     """Return a table of a card's folder, and a line for each way in which it has changed.
 
@@ -208,8 +215,7 @@ def read(folder: str, entry: Mapping[str, Any]) -> tuple[Table, list[str]]:
     table.
     """
     name = entry["file"]
-    expected = file_name(entry["set"], entry["measure"])
-    errors.check(name == expected, "card.json", f"name the table {expected}", name)
+    check_name(entry)
     path = os.path.join(folder, name)
     (_, header), *located_rows = table_rows.read(path)
     lines = []

@@ -175,6 +175,7 @@ def _read_tables(
     lines = []
     for entry in content["decisions"]:
         try:
+            tables.check_name(entry)
             is_present = entry["file"] in present
             must = "be a regular file in the card's folder"
             errors.check(is_present, entry["file"], must, errors.Words("none"))

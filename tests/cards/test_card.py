@@ -191,7 +191,7 @@ def test_badge_is_xml_of_twenty_pixels_with_a_title(tmp_path):
         )
         assert expected in title and name in title
         texts = [text.text for text in root.iter(f"{space}text")]
-        counts = "150 of 190 conflicts for a cue, 190 of 1,280 images"
+        counts = "n = 150 for either cue of 190 conflicts, 190 of 1,280 images"
         assert texts == [
             "shape bias on geirhos/cue-conflict",
             f"40.0 % [32.5, 48.0], {counts}",
@@ -213,7 +213,7 @@ def test_section_has_a_row_per_number_and_no_html(tmp_path):
     )
     assert start in text and f"numbers are of {part} of geirhos/cue-conflict" in text
     assert "is not an accuracy" in text and "20.0 % of these images" in text
-    assert "no answer (5.0 %)" in text
+    assert "the 5.0 % without an answer" in text
     assert HOSTILE not in text and "\n</title>" not in text
 
 

@@ -90,6 +90,9 @@ def test_a_set_that_is_not_published_has_another_name_than_the_published():
     entry = {"name": "folder drawings", "published": None}
     (renamed,), entries = stimuli.rename_own([drawings], {"cue-conflict": entry})
     assert renamed.dataset == "own-cue-conflict" and entries == {renamed.dataset: entry}
+    entry = {"name": "shapes/edge", "published": None}
+    (renamed,), _ = stimuli.rename_own([table(EDGES, dataset="edge")], {"edge": entry})
+    assert renamed.dataset == "shapes-edge"
     entry = {"name": "geirhos/cue-conflict", "published": 1280}
     (renamed,), entries = stimuli.rename_own([drawings], {"cue-conflict": entry})
     assert renamed.dataset == "cue-conflict" and [*entries] == ["cue-conflict"]
