@@ -175,7 +175,8 @@ def _accuracy(table: tables.Table) -> list[Number]:
 def _cues(table: tables.Table) -> list[Number]:
     """Return the numbers of cue conflicts; error consistency if people are to be compared."""
     by_metric = _by_metric(cue_conflict.numbers(table.by_condition))
-    neither = _neither(table.by_condition[""])
+    fraction = by_metric["fraction_neither"]
+    neither = Share(fraction.count, fraction.n)
     names = ("shape_bias", "accuracy_shape", "accuracy_texture")
     computed = [_number(table, name, by_metric, neither=neither) for name in names]
     if PEOPLE in table.options:
@@ -185,15 +186,6 @@ def _cues(table: tables.Table) -> list[Number]:
             _number(known, "error_consistency", compared, neither=neither, seed=0)
         )
     return computed
-
-
-def _neither(decided: decisions.Decisions) -> Share:
-    """Return the images that are answered and decided for neither cue, of those with a conflict."""
-    is_conflict = _is_conflict(decided)
-    bias = cue_conflict.shape_bias(*cue_conflict.answer_and_cues(decided))
-    n = int(is_conflict.sum())
-    num_unanswered = int((is_conflict & decided.is_unanswered).sum())
-    return Share(n - bias.n_shape - bias.n_texture - num_unanswered, n)
 
 
 def _known_rows(table: tables.Table) -> dict[str, Any]:
