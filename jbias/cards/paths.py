@@ -1,4 +1,4 @@
-"""What the MODEL of `jbias card` is, by looking at its path; without imports that take long."""
+"""Checks of the MODEL of `jbias card` by its path, without imports that take long."""
 
 import glob
 import os

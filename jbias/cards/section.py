@@ -49,32 +49,35 @@ def write(content: Mapping[str, Any]) -> str:
 
 def _parts(content: Mapping[str, Any]) -> list[str]:
     """Return a paragraph on sets of which only a part was decided; [] for none."""
-    parts = [
+    phrases = [
         f"{badge.part_of(entry)} of {escape(entry['name'])}"
         for entry in content["stimuli"].values()
         if badge.part_of(entry)
     ]
-    if not parts:
+    if not phrases:
         return []
-    return ["", f"**Part of a published set:** the numbers are of {', '.join(parts)}."]
+    return [
+        "",
+        f"**Part of a published set:** the numbers are of {', '.join(phrases)}.",
+    ]
 
 
-def _question(asked: Mapping[str, Any]) -> str:
+def _question(question: Mapping[str, Any]) -> str:
     """Return the paragraph on the question that a model behind an endpoint was asked."""
     order = {"drawn": "drawn for each image", "": "none"}.get(
-        asked["order"], asked["order"]
+        question["order"], question["order"]
     )
-    temperature = asked["temperature"]
+    temperature = question["temperature"]
     shown = "the endpoint's own" if temperature is None else f"{temperature:g}"
-    served = ", ".join(f"`{_code(name)}`" for name in asked["served_models"])
-    dates = " to ".join(dict.fromkeys((asked["first"][:10], asked["last"][:10])))
+    served = ", ".join(f"`{_code(name)}`" for name in question["served_models"])
+    dates = " to ".join(dict.fromkeys((question["first"][:10], question["last"][:10])))
     return (
-        f"Asked at `{_code(asked['endpoint'])}` as `{_code(asked['model'])}` (served: "
+        f"Asked at `{_code(question['endpoint'])}` as `{_code(question['model'])}` (served: "
         f"{served or 'unknown'}), {dates or 'at an unknown date'}: "
-        f'"{escape(asked["words"])}" Order of options: {escape(order)}, seed '
-        f"{asked['seed']}; temperature {shown}; at most {asked['answer_tokens']} tokens. "
-        f"{asked['refused']:,} of {asked['answers']:,} requests were refused, "
-        f"{asked['cut_off']:,} answers were cut off."
+        f'"{escape(question["words"])}" Order of options: {escape(order)}, seed '
+        f"{question['seed']}; temperature {shown}; at most {question['answer_tokens']} tokens. "
+        f"{question['refused']:,} of {question['answers']:,} requests were refused, "
+        f"{question['cut_off']:,} answers were cut off."
     )
 
 

@@ -76,13 +76,21 @@ def folder(original, tmp_path):
 
 def test_a_card_says_what_was_asked(original):
     content = planted.read(original)
-    asked = content["model"]["asked"]
+    question = content["model"]["asked"]
     for key in ("model", "prompt", "words", "order", "seed", "temperature"):
-        assert asked[key] == SETTINGS[key]
-    assert asked["endpoint"] == "127.0.0.1:8000"
-    assert asked["served_models"] == ["tiny-2026"] and asked["answer_tokens"] == 30
-    assert (asked["answers"], asked["refused"], asked["cut_off"]) == (135, 5, 0)
-    assert asked["first"] <= asked["last"] and asked["first"].endswith("+00:00")
+        assert question[key] == SETTINGS[key]
+    assert question["endpoint"] == "127.0.0.1:8000"
+    assert (
+        question["served_models"] == ["tiny-2026"] and question["answer_tokens"] == 30
+    )
+    assert (question["answers"], question["refused"], question["cut_off"]) == (
+        135,
+        5,
+        0,
+    )
+    assert question["first"] <= question["last"] and question["first"].endswith(
+        "+00:00"
+    )
     (entry,) = content["decisions"]
     assert entry["parser"] == content["versions"]["parser"] == parsing.VERSION
     assert entry["reasons"] == {"refusal": 5}

@@ -34,23 +34,23 @@ def is_neither(row):
 def test_rows_without_a_cue_that_were_removed_are_found(original, folder):
     """The number of images, or their names, are others; else the badge says a smaller part."""
     _, rows = forging.read_rows(original)
-    kept = [row for row in rows if not is_neither(row)]
-    assert len(kept) == 115
-    forging.forge(folder, kept)
+    rows_with_cue = [row for row in rows if not is_neither(row)]
+    assert len(rows_with_cue) == 115
+    forging.forge(folder, rows_with_cue)
     lines = "\n".join(verify.verify(folder).differences)
     assert "stimuli of cue-conflict: images is 135 in the card, 115" in lines
     assert "stimuli of cue-conflict: names is" in lines
-    forging.forge(folder, kept, images=115)
+    forging.forge(folder, rows_with_cue, images=115)
     (line,) = verify.verify(folder).differences
     assert line.startswith("stimuli of cue-conflict: names is")
-    names = planted.results(planted.conflict_table({x[0]: x[1] for x in kept}))
+    names = planted.results(planted.conflict_table({x[0]: x[1] for x in rows_with_cue}))
     entry = names.stimuli["cue-conflict"]
-    forging.forge(folder, kept, **entry)
+    forging.forge(folder, rows_with_cue, **entry)
     assert not verify.verify(folder).differences
     for name in ("badge.svg", "section.md"):
         assert "115 of 1,280 images" in (folder / name).read_text()
     for total in (115, None, 1281):
-        forging.forge(folder, kept, **entry | {"published": total})
+        forging.forge(folder, rows_with_cue, **entry | {"published": total})
         (line,) = verify.verify(folder).differences
         assert line.startswith("stimuli of cue-conflict: published is")
 
@@ -198,9 +198,9 @@ def test_names_of_sets_and_models_become_safe_names_of_files(tmp_path):
     assert tables.safe_name("a b") != tables.safe_name("a:b")
     assert tables.safe_name("resnet50.a1_in1k") == "resnet50.a1_in1k"
     table = planted.conflict_table(planted.decide(50, 60, 20, 5))
-    own = tables.Table(**{**vars(table), "dataset": "my set: 1"})
+    renamed = tables.Table(**{**vars(table), "dataset": "my set: 1"})
     folder = tmp_path / "card"
-    content = card.make(planted.results(own), str(folder))
+    content = card.make(planted.results(renamed), str(folder))
     (entry,) = content["decisions"]
     assert entry["set"] == "my set: 1" and " " not in entry["file"]
     assert (folder / entry["file"]).exists()
