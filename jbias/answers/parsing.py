@@ -3,13 +3,21 @@
 A response to a question with options ("A. airplane B. bear ...") or to an open question ("Which
 object is it?") is read by these rules; the first that applies decides:
 
-1. An empty response, or a no-answer word such as "None" or "BLOCKED", is no answer.
+0. Reasoning never decides: the text of a block such as "<think> ... </think>" is removed, also of a
+   block without an end, and all text before an end without a beginning.
+1. An empty response, or a no-answer word such as "None" or "BLOCKED", is no answer. A response that is
+   reasoning alone is empty.
 2. A letter alone, such as "D", "d", "(D)" or "D.", is its option.
 3. A response that begins with an option, a letter and the name of its class ("D. bird", "Answer:
    D. bird"), is this option, whatever explanation follows. If a list of further options follows
    in order ("A: airplane. B: bear. C: ..."), the first is still the answer, and `Parsed.rule` is
    "first of a list".
-4. A response that begins with a letter ("D. The image shows ...") is this option.
+4. A response that begins with a letter ("D. The image shows ..."), or with a letter in bold or alone
+   on its line ("**D**", and then an explanation), is this option. What the explanation says about the
+   texture, the background or other options does not matter. Only a sentence that states the answer
+   itself, and names other classes alone, contradicts the letter: the words after the letter in its
+   sentence ("D, a cat"), and statements about the image or its object without words for a texture
+   ("D. The image shows a cat.").
 5. A conclusion ("The answer is D.", "Therefore, the correct option is G. car.", "I'd go with C.",
    "\\boxed{D}", "<answer>D</answer>") is its option.
 6. A response that begins as a refusal ("I'm sorry, I cannot ...", "As an AI ...") is no answer,
@@ -29,7 +37,9 @@ only the names that were offered are read, in any case. A word that contains a c
 "bird-like", "bird's-eye view") does not name it; a class that is a word of a longer name is read
 ("hot dog" is a dog, "bird house" a bird). Forms of letters, such as full-width ones, do not matter.
 
-The version changes whenever a response may be read in another way.
+The version changes whenever a response may be read in another way. Version 2 removes reasoning, and
+reads letters that an explanation follows by rule 4; version 1 compared them with all classes of the
+explanation.
 """
 
 import copy
@@ -43,7 +53,7 @@ from typing import NamedTuple
 from jbias.data import class_maps
 from jbias.measures import human_answers
 
-VERSION = "1"
+VERSION = "2"
 CLASSES16 = tuple(class_maps.geirhos16())
 _NO_ANSWER_WORDS = frozenset(
     (
@@ -83,8 +93,8 @@ class Parsed(NamedTuple):
     # How the decision was reached: "letter", "class", "letter and class", "first of a list" or
     # "conclusion"; "" for no answer.
     rule: str = ""
-    # "alone" if a letter without any class decides, so that the decision rests on the order of the
-    # options; "agrees" or "differs" if a letter and a class are named; "" otherwise.
+    # "alone" if a letter decides and no stated class confirms it, so that the decision rests on the
+    # order of the options; "agrees" or "differs" if a letter and a class are stated; "" otherwise.
     letter: str = ""
 
 
@@ -185,7 +195,7 @@ _INTRODUCTION = re.compile(
     r"(?:the )?(?:correct |best )?(?:answer|option|choice)(?: is)?\s?:?\s?",
     re.IGNORECASE,
 )
-_MARKS = " \n\"'*`(["
+_MARKS = " \n\"'*`([#>"
 # Beginning of a conclusion, if an option follows directly.
 _CHOICE = (
     r"\b(?i:i(?:['’]d| would|['’]ll| will)?(?: have to)? (?:choose|pick|select|go with)"
@@ -204,13 +214,33 @@ _BETWEEN = (
     "|an?|any|the|image|picture|photo|photograph|painting|drawing|kind|type|object|shape|evidence|signs?|traces?|indication|visible"
     "|obvious|recogni[sz]able|actual|real"
 )
+# Names of blocks of reasoning, in any case.
+_REASONING = (
+    "think|thinking|thought|thoughts|reasoning|reason|reflection|analysis|scratchpad"
+    "|seed:think"
+)
+# Beginnings and ends of blocks of reasoning, as models write them.
+_REASONING_BEGIN = re.compile(
+    rf"<(?:{_REASONING})(?:\s[^<>]{{0,200}})?>|◁think▷|\[think\]|<\|begin_of_thought\|>"
+    r"|<\|channel\|>\s?(?:analysis|commentary)\s?<\|message\|>",
+    re.IGNORECASE,
+)
+_REASONING_END = re.compile(
+    rf"</(?:{_REASONING})\s?>|◁/think▷|\[/think\]|<\|end_of_thought\|>"
+    r"|<\|channel\|>\s?final\s?<\|message\|>",
+    re.IGNORECASE,
+)
 _REPLACED = (
     # "$\boxed{\text{D}}$" and "<answer>D</answer>" are conclusions.
     (re.compile(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]{0,200})\}"), r"\1"),
     (re.compile(r"\$?\\boxed\{([^{}]{0,200})\}\$?"), r"\nAnswer: \1\n"),
-    (re.compile(r"<answer>", re.IGNORECASE), "\nAnswer: "),
-    (re.compile(r"</answer>", re.IGNORECASE), "\n"),
+    (re.compile(r"<answer>|<\|begin_of_box\|>", re.IGNORECASE), "\nAnswer: "),
+    (re.compile(r"</answer>|<\|end_of_box\|>", re.IGNORECASE), "\n"),
     (re.compile("。"), ". "),
+    # Other marks for bold letters.
+    (re.compile(r"</?(?:b|strong|i|em)>", re.IGNORECASE), "**"),
+    (re.compile(r"<br\s?/?>", re.IGNORECASE), "\n"),
+    (re.compile(r"(?<!\w)__?([^_\n]{1,200})__?(?!\w)"), r"**\1**"),
 )
 # A clause may end at a dot, but not at that of "G. car".
 _CLAUSE_END = re.compile(r"[;,!?\n]|(?<!\b[A-Z])\.|\b(?:but|however)\b", re.IGNORECASE)
@@ -225,6 +255,22 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s[A-Z])|\n")
+# A sentence about the image or its object, which states the answer ...
+_STATEMENT = re.compile(
+    r"\b(?:it|this|that|there|object|subject|animal|item|thing|image|picture|photo|photograph)\b"
+    r"[^\n]{0,40}?(?:\b(?:is|are|looks?|appears?|seems?|resembles?|shows?|depicts?|represents?"
+    r"|contains?|features?|could be|might be)\b|['’]s\b)"
+    r"|\bi (?:can |do )?(?:see|believe|think|guess|suspect)\b",
+    re.IGNORECASE,
+)
+# ... unless it describes a cue, or the surroundings.
+_CUE = re.compile(
+    r"\b(?:textur\w*|pattern\w*|styl\w*|surfaces?|skin|fur|feathers?|materials?|colou?r\w*"
+    r"|shapes?|shaped|outlines?|silhouettes?|contours?|forms?|backgrounds?|foregrounds?"
+    r"|cover(?:ed|ing)|fill(?:ed|ing)|made|composed|overla(?:id|y|ys)|superimposed|rendered"
+    r"|reminiscent|although|though|while|despite|resembling)\b",
+    re.IGNORECASE,
+)
 # Fewest options of a list that a response goes through in order.
 _LIST = 4
 
@@ -260,15 +306,21 @@ class _Grammar:
         close = r"[\"'*`]{0,3}[.:,;)\]-][\"'*`]{0,3}"
         article = r"(?i:an? |the )?"
         # "D. bird", "(D) a bird", "D bird"; "A bird" and "I" have no letters.
-        beside = rf"(?:{close}\s?{mark}{article}|(?<![AaIi])\s){name}"
+        beside = rf"(?:{close}\s?{mark}{article}|(?<![AaIi])[ ]){name}"
         self.name = re.compile(name)
+        self.name_alone = re.compile(rf"\W{{0,9}}{article}{name}\W{{0,9}}")
         self.pair = re.compile(rf"(?<![\w'’])(?P<letter>{letters}){beside}")
         # For the beginning of a response, without marks and "The answer is".
         self.letter_alone = re.compile(
             rf"(?P<letter>(?i:{letters}))[\"'*`.:,;)\]\s]{{0,6}}"
         )
         self.first_pair = re.compile(rf"(?P<letter>(?i:{letters})){beside}")
-        self.first_letter = re.compile(rf"(?P<letter>{letters}){close}")
+        # "D. The ...", "D - the ...", "**D** The ...", "D" on its line, "D because ...".
+        self.first_letter = re.compile(
+            rf"(?P<letter>{letters})(?:{close}|\s[-–—]\s|[\"'*`]{{1,3}}(?=\s|$)"
+            r"|\s(?:because|since|due to|is|as it|fits|matches|best)\b)"
+            rf"|(?P<line>(?i:{letters}))[\"'*`.:,;)\]]{{0,6}}\s?\n"
+        )
         # "H, K" or "D or H."; not "D, I think".
         self.letter_list = re.compile(
             rf"{letters}(?:\s?(?:,|/|&|\band\b|\bor\b)\s?{letters})+(?=\s?(?:$|[.,;:!?)\n]))"
@@ -304,10 +356,11 @@ class _Grammar:
 
     def parse(self, response: str) -> Parsed:
         """Return the class that a response names."""
+        response = _without_reasoning(_plain_letters(response))
         if is_no_answer(response):
             is_refused = _plain_words(response) in _REFUSED_WORDS
             return Parsed("", "refusal" if is_refused else "empty")
-        response = self.lost_break.sub("\n", _plain_letters(response))
+        response = self.lost_break.sub("\n", response)
         for pattern, replacement in _REPLACED:
             response = pattern.sub(replacement, response)
         original = "\n".join(filter(None, map(_single_spaces, response.splitlines())))
@@ -323,14 +376,10 @@ class _Grammar:
             return Parsed("", "several options")
         match = self.first_letter.match(text)
         if match:
-            return self._of_first_letter(match["letter"], text)
-        conclusion_ends = [
-            match.end()
-            for pattern in (_CONCLUSION, self.choice)
-            for match in pattern.finditer(response)
-        ]
-        if conclusion_ends:
-            parsed = self._of_conclusion(response, max(conclusion_ends))
+            return self._of_first_letter(match, text)
+        start = self._conclusion_start(response)
+        if start is not None:
+            parsed = self._of_conclusion(response, start)
             if parsed:
                 return parsed
         parsed = self._decide(self._mentions(response))
@@ -379,15 +428,63 @@ class _Grammar:
         is_right = all(self.options[pair.letter] == pair.name for pair in pairs)
         return is_ordered and is_right and len({*places}) >= _LIST
 
-    def _of_first_letter(self, letter: str, response: str) -> Parsed:
-        """Return the decision of a response that begins with a letter, and then has sentences."""
-        letters = {x["letter"] for x in self.sentence_letter.finditer(response)}
+    def _of_first_letter(self, match: re.Match, text: str) -> Parsed:
+        """Return the decision of a text that begins with a letter, and then has an explanation.
+
+        match: of `first_letter`.
+        """
+        letter = (match["letter"] or match["line"]).upper()
+        option = self.options[letter]
+        letters = {x["letter"] for x in self.sentence_letter.finditer(text)}
         if letters - {letter}:
             return Parsed("", "several options")
-        names = {mention.name for mention in self._mentions(response)} - {""}
-        if names and self.options[letter] not in names:
+        names = {mention.name for mention in self._mentions(text)} - {""}
+        if option in names:
+            return Parsed(option, "", "letter", "agrees")
+        start = self._conclusion_start(text[match.end() :])
+        if start is not None:
+            parsed = self._of_conclusion(text, match.end() + start)
+            if parsed and parsed.decision not in ("", option):
+                return Parsed("", "several options")
+        if self._stated_names(text, match.end()):
             return _DIFFER
-        return Parsed(self.options[letter], "", "letter", _letter(names, True))
+        return Parsed(option, "", "letter", "alone")
+
+    def _stated_names(self, text: str, start: int) -> set[str]:
+        """Return the classes in the sentences that state the answer of a text.
+
+        These are the sentence of the letter, which ends at `start`, sentences that are a class alone,
+        and all statements about the image or its object, except those about a texture, a shape or
+        the surroundings.
+        """
+        is_sentence_end = text[start - 1] in ".\n"
+        names = set()
+        for number, sentence in enumerate(_SENTENCE_END.split(text[start:])):
+            is_of_letter = number == 0 and not is_sentence_end
+            is_stated = _STATEMENT.search(sentence) or self.name_alone.fullmatch(
+                sentence
+            )
+            if not (is_of_letter or is_stated):
+                continue
+            if not _CUE.search(sentence):
+                names |= {mention.name for mention in self._mentions(sentence)}
+        return names - {""}
+
+    def _conclusion_start(self, response: str) -> int | None:
+        """Return where the last conclusion's option begins; None without a conclusion.
+
+        A last line that is a letter alone is a conclusion, if no other line is.
+        """
+        starts = [
+            match.end()
+            for pattern in (_CONCLUSION, self.choice)
+            for match in pattern.finditer(response)
+        ]
+        lines = response.split("\n")
+        is_letter = [bool(self.letter_alone.fullmatch(x.lstrip(_MARKS))) for x in lines]
+        if is_letter[-1] and len(lines) > 1 and sum(is_letter) == 1:
+            starts.append(len(response) - len(lines[-1]))
+        return max(starts, default=None)
 
     def _of_conclusion(self, response: str, start: int) -> Parsed | None:
         """Return the decision of the sentence that begins at `start`; None if it has no option."""
@@ -403,13 +500,24 @@ class _Grammar:
             return None
         parsed = self._decide(mentions)
         names = {mention.name for mention in mentions} - {""}
-        other_names = {x.name for x in self._mentions(response)} - {""}
+        other_names = self._plain_names(response)
         is_letter = parsed.decision and not names
         if is_letter and len(other_names) == 1 and other_names != {parsed.decision}:
             return _DIFFER
         if is_letter and parsed.decision in other_names:
             parsed = parsed._replace(letter="agrees")
         return parsed._replace(rule="conclusion") if parsed.decision else parsed
+
+    def _plain_names(self, response: str) -> set[str]:
+        """Return the classes in the sentences that describe no texture, shape or surroundings."""
+        sentences = _SENTENCE_END.split(response)
+        mentions = [
+            mention
+            for sentence in sentences
+            if not _CUE.search(sentence)
+            for mention in self._mentions(sentence)
+        ]
+        return {mention.name for mention in mentions} - {""}
 
     def _after_letter(self, sentence: str, start: int) -> int:
         """Return the end of a letter with its dot at `start`: that dot ends no sentence."""
@@ -461,6 +569,25 @@ def _plain_letters(text: str) -> str:
     if text.isascii():
         return text
     return "".join(x for x in text if unicodedata.category(x) != "Cf")
+
+
+def _without_reasoning(text: str) -> str:
+    """Return a text without blocks of reasoning; see rule 0 of the module."""
+    marks = sorted(
+        (match.start(), match.end(), is_begin)
+        for pattern, is_begin in ((_REASONING_BEGIN, True), (_REASONING_END, False))
+        for match in pattern.finditer(text)
+    )
+    answer, start, is_open = "", 0, False
+    for mark_start, mark_end, is_begin in marks:
+        if is_begin and not is_open:
+            answer += text[start:mark_start] + "\n"
+        elif not is_begin:
+            # An end without a beginning: all text until here was reasoning.
+            answer = answer if is_open else ""
+            start = mark_end
+        is_open = is_begin
+    return answer if is_open else answer + text[start:]
 
 
 def _without_groups(pattern: str) -> str:

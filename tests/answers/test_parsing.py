@@ -82,6 +82,38 @@ LIST = ". ".join(
         ("It has a cat and a dog. $\\boxed{\\text{H}}$", "cat"),
         ("<answer>D</answer>", "bird"),
         ("<think>a cat or a dog</think>\n<answer>H. cat</answer>", "cat"),
+        # Letters before an explanation, which may describe the other cue.
+        ("**D**\nThe texture is that of a cat, the outline is a bottle.", "bird"),
+        ("**D**\n\nThe image has the texture of cats.", "bird"),
+        ("**D** The surface looks like a cat's fur: a cat.", "bird"),
+        ("D\nThe texture is that of a cat.", "bird"),
+        ("D\n\nCats and dogs are painted on the wall.", "bird"),
+        ("D. The texture is that of a cat.", "bird"),
+        ("D - the texture is that of a cat", "bird"),
+        ("D because the texture is that of a cat, not of a dog", "bird"),
+        ("**Answer:** D\nThe texture resembles a cat.", "bird"),
+        ("**Answer: D**\n\nThe texture resembles a cat.", "bird"),
+        ("### D\nThe texture resembles a cat.", "bird"),
+        ("__D__\nThe texture resembles a cat.", "bird"),
+        ("<b>D</b><br>The texture resembles a cat.", "bird"),
+        ("A\nThe texture is that of a cat.", "airplane"),
+        ("**D**\nThe image shows a bird with the texture of a cat.", "bird"),
+        ("The texture is that of a cat. The answer is D.", "bird"),
+        ("The texture is a cat's, the shape is that of a car.\n\n**D**", "bird"),
+        # Reasoning does not decide.
+        ("<think>It is a cat. The answer is H.</think>D", "bird"),
+        ("<think>\nH. cat\n</think>\n\n**D**\nThe cat is a texture.", "bird"),
+        ("It may be a cat. The answer is H.</think>D. bird", "bird"),
+        ("<Thinking>H</Thinking><reasoning>cat</reasoning> bird", "bird"),
+        ("D <think>or is the answer H. cat", "bird"),
+        ("◁think▷a cat◁/think▷D", "bird"),
+        ("[THINK]a cat[/THINK]D", "bird"),
+        ("<think>use <think> for a cat</think>D", "bird"),
+        ("<think>a cat</think><|begin_of_box|>D<|end_of_box|>", "bird"),
+        (
+            "<|channel|>analysis<|message|>a cat<|end|><|channel|>final<|message|>D",
+            "bird",
+        ),
         # Other forms of letters.
         ("\uff24", "bird"),
         ("\uff24\u3002", "bird"),
@@ -155,6 +187,22 @@ def test_responses_that_name_an_option(response, decision):
             "The image looks most like a bird. The answer is C.",
             "letter and class differ",
         ),
+        ("**D**\nThe image shows a cat.", "letter and class differ"),
+        ("D\ncat", "letter and class differ"),
+        ("D, because it is a cat", "letter and class differ"),
+        (
+            "**D**\nIt is a cat. The texture is that of a dog.",
+            "letter and class differ",
+        ),
+        ("**D**\nThe answer is H.", "several options"),
+        ("**D**\nThe texture is that of a cat.\n**H**", "several options"),
+        ("<think>It is a cat. The answer is H.</think>", "empty"),
+        ("<think>It is a cat. The answer is H. cat", "empty"),
+        ("<reasoning>H. cat", "empty"),
+        ("It is a cat. H. cat</think>", "empty"),
+        ("<think>H. cat</think>None", "empty"),
+        ("<think>H. cat</think>BLOCKED", "refusal"),
+        ("<think>H. cat</think>I'm sorry, I cannot help with that.", "refusal"),
         ("D or H", "several options"),
         ("H, K", "several options"),
         ("A clock in front of birds", "several options"),
@@ -246,6 +294,17 @@ def test_a_longer_class_is_not_the_shorter_one_in_it():
     assert parsing.parse("a polar bear", classes=classes).decision == "polar bear"
 
 
+def test_a_letter_alone_is_marked_as_resting_on_the_order_of_options():
+    """Also if an explanation names another class, which no sentence states as the answer."""
+    for words, letter in (
+        ("D", "alone"),
+        ("**D**\nThe texture is that of a cat.", "alone"),
+        ("**D**\nThe texture is that of a cat, the image shows a bird.", "agrees"),
+        ("**D**\nThe image shows a cat.", "differs"),
+    ):
+        assert parsing.parse(words).letter == letter, words
+
+
 @cases.each(
     "text", ["", " ", "na", "NA", "None", "NaN", "n/a", "null", "-", "[refused]"]
 )
@@ -293,6 +352,14 @@ def test_hostile_responses_take_no_time():
         "I'd say ",
         "\\boxed{",
         "<answer>",
+        "<think>",
+        "<think></think>",
+        "</think>",
+        "**D**\n",
+        "D\nit ",
+        "__D",
+        "it is it ",
+        "**D** it is a cat. ",
     ):
         assert isinstance(parsing.parse(part * (100_000 // len(part))), parsing.Parsed)
 

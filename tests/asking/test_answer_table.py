@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from jbias.answers import letter_answers, observers, submission, tables
+from jbias.answers import letter_answers, observers, parsing, submission, tables
 from jbias.asking import answer_table, questions, stimuli
 
 PUBLISHED = "vlm/vqa/llava_1_5_7b"
@@ -67,7 +67,7 @@ def test_published_decisions_survive_drawn_letters(tmp_path, published):
     place = {image: i for i, image in enumerate(observer.images)}
     order = [place[image] for image in letter_answers.images()]
     assert (observer.decision[order] == published).all()
-    assert observer.name == "a/vlm" and observer.parser == "1"
+    assert observer.name == "a/vlm" and observer.parser == parsing.VERSION
     assert any("the options that the table names for each image" in x for x in notes)
     assert not any("contradict" in x for x in notes)
     assert observer.options_of(0) != observer.options_of(1)

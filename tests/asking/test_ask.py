@@ -17,7 +17,7 @@ from etils import epath
 
 import jbias
 from jbias import ask
-from jbias.answers import observers, tables
+from jbias.answers import observers, parsing, tables
 from jbias.asking import ledger, pacing
 from jbias.runtime import workdir_lock
 from tests import chat_server
@@ -124,7 +124,7 @@ def test_the_table_is_measured_with_the_planted_shape_bias(tmp_path):
         str(tmp_path / "out/decisions.csv"), out=str(tmp_path / "measured")
     )
     assert measured.shape_bias == 13 / 20
-    assert measured.shape_bias.reader == "parser 1"
+    assert measured.shape_bias.reader == f"parser {parsing.VERSION}"
 
 
 def test_every_request_is_in_the_ledger_and_nothing_is_asked_twice(tmp_path):

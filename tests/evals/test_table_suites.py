@@ -13,6 +13,7 @@ import pytest
 
 import jbias
 from jbias import evaluate
+from jbias.answers import parsing
 from jbias.configs.suites import biases
 from jbias.data import class_maps, sources
 from jbias.data import tables as data_tables
@@ -352,8 +353,8 @@ def test_options_and_reader_reach_the_commands(tmp_path, capfd):
         if main is cli.main:
             assert f"--options={options} --out=report-decisions" in printed
     row = results_of_model.read(tmp_path / cli.__name__ / "model").shape_bias
-    assert (float(row), row.reader) == (1, "parser 1")
-    assert row.details.endswith("; read by parser 1")
+    assert (float(row), row.reader) == (1, f"parser {parsing.VERSION}")
+    assert row.details.endswith(f"; read by parser {parsing.VERSION}")
     by_python = jbias.measure(str(path), letters=options, out=tmp_path / "python")
     assert by_python.accuracy_shape == 1
     assert cli.main([str(path), f"--options={options}", "--data=shapes"]) == 2
