@@ -13,8 +13,8 @@ Each request is counted in OUT/requests.jsonl before it is sent, and each answer
 OUT/answers.jsonl as it came. The same command continues a stopped run. No image is asked about
 again, except those whose answer was on its way at a kill: at most --parallel for each kill.
 
-Exit codes: 0 all images are answered; 1 some are not: a budget is spent, or requests failed; 2 an
-error, which standard error explains; 130 stopped by Ctrl-C, 143 by SIGTERM.
+Exit codes: 0 all images are answered or refused; 1 some are not: a budget is spent, or requests
+failed; 2 an error, which standard error explains; 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from jbias import errors, numerals
 from jbias.runtime import cli, console, messages
 
 if TYPE_CHECKING:
-    from jbias.asking import asker, client, ledger, plan, stimuli
+    from jbias.asking import asker, client, keys, ledger, plan, stimuli
 
 _PROMPTS, _ORDERS, _DETAILS = (
     ("choice", "caption"),
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
     """
     args = parser().parse_args(argv)
-    return cli.run(lambda: run(args), rerun="resumes")
+    return cli.run(lambda: run(args), rerun="resumes", uses_jax=False)
 
 
 def parser() -> cli.Parser:
@@ -87,7 +87,8 @@ def parser() -> cli.Parser:
     parser.add_argument(
         "--key-variable",
         metavar="NAME",
-        help="environment variable with the key (default: OPENAI_API_KEY, if it is set)",
+        help="environment variable with the key (default: OPENAI_API_KEY, which is sent to "
+        "https://api.openai.com and to this machine only)",
     )
     return parser
 
@@ -152,6 +153,11 @@ def _add_limits(parser: cli.Parser) -> None:
         metavar="N",
         help="send at most N requests a minute (default: as fast as answers come)",
     )
+    parser.add_argument(
+        "--retry-refused",
+        action="store_true",
+        help="ask again about the images that the endpoint refused in earlier runs",
+    )
     cli.add_count(parser, "--parallel", 1, 4, "requests at a time")
     cli.add_count(
         parser, "--tries", 1, 6, "requests about an image before it is left out"
@@ -202,15 +208,22 @@ def _extra(text: str) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Ask about the images that have no answer, or print the plan; return the exit code."""
-    from jbias.asking import client, ledger, plan, questions, settings, stimuli
+    from jbias.asking import keys
 
-    client.check_endpoint(args.endpoint)
+    # First what needs no slow package and no image.
+    keys.check_endpoint(args.endpoint)
+    out = args.out or os.path.join("asked", _folder_name(args.model, args.prompt))
+    key = None
+    if not args.dry_run:
+        key = keys.read(args.key_variable, endpoint=args.endpoint)
+
+    from jbias.asking import ledger, plan, questions, settings, stimuli
+
     folder = stimuli.read(args.stimuli)
     questions.check_classes(args.prompt, folder.classes)
-    out = args.out or os.path.join("asked", _folder_name(args.model, args.prompt))
     wanted = _settings(args, folder)
-    if not args.dry_run:
-        return _run_locked(args, folder, out=out, wanted=wanted)
+    if key is not None:
+        return _run_locked(args, folder, key, out=out, wanted=wanted)
     settings.check_folder(out, wanted)
     book = ledger.Ledger(
         out,
@@ -226,6 +239,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_locked(
     args: argparse.Namespace,
     folder: "stimuli.StimulusFolder",
+    key: "keys.Key",
     *,
     out: str,
     wanted: dict[str, Any],
@@ -243,8 +257,7 @@ def _run_locked(
     from jbias.runtime import outputs, workdir_lock
 
     log = console.logger(None)
-    key = client.read_key(args.key_variable)
-    if key.redact(json.dumps(wanted)) != json.dumps(wanted):
+    if key.redact_all(wanted) != wanted:
         raise ValueError(
             "--extra, --model and --endpoint must not have the key, as they are written to "
             "files; use an environment variable, see --key-variable"
@@ -259,13 +272,20 @@ def _run_locked(
         book = ledger.Ledger(
             out, max_requests=args.max_requests, max_tokens=args.max_tokens
         )
+        if args.retry_refused:
+            book.retry_refused()
         planned = _plan(args, folder, book)
         try:
             with contextlib.closing(book):
                 outcome = asyncio.run(_ask(args, asking, planned, book, log))
         finally:
             table = answer_table.write(
-                out, folder.stimuli, book.answers, model=args.model, prompt=args.prompt
+                out,
+                folder.stimuli,
+                answers=book.answers,
+                refused=book.refused,
+                model=args.model,
+                prompt=args.prompt,
             )
     for line in summary.lines(
         book,
@@ -273,10 +293,11 @@ def _run_locked(
         num_asked=len(planned.items),
         table=table,
         is_exported=folder.is_exported,
-        answer_tokens=_answer_tokens(args),
+        limit=_answer_limit(args),
     ):
         log(line)
-    return 0 if outcome.num_answered == len(planned.items) else 1
+    num_left = len(planned.items) - outcome.num_answered - outcome.num_refused
+    return 0 if book.answers and not num_left else 1
 
 
 def _folder_name(model: str, prompt: str) -> str:
@@ -318,6 +339,7 @@ def _plan(
     return plan.make(
         folder,
         answered=book.answers,
+        refused=book.refused,
         model=args.model,
         endpoint=args.endpoint,
         prompt=args.prompt,
@@ -336,6 +358,13 @@ def _answer_tokens(args: argparse.Namespace) -> int:
     return limits[0] if limits else args.answer_tokens
 
 
+def _answer_limit(args: argparse.Namespace) -> str:
+    """Return the flag that limits an answer, such as "--answer-tokens=300"."""
+    names = [name for name in _LIMITS if name in args.extra]
+    flag = f"{names[0]} in --extra, " if names else "--answer-tokens="
+    return f"{flag}{_answer_tokens(args)}"
+
+
 async def _ask(
     args: argparse.Namespace,
     asking: "client.Client",
@@ -349,8 +378,8 @@ async def _ask(
     num_images = len(planned.items)
     log(
         f"asking {args.model} at {args.endpoint} about {num_images:,} images "
-        f"({planned.num_chosen - num_images:,} are answered): at most about "
-        f"{planned.num_tokens:,} tokens"
+        f"({planned.num_answered:,} are answered, {planned.num_refused:,} refused): at most "
+        f"about {planned.num_tokens:,} tokens"
     )
     if book.num_lost:
         log(

@@ -25,7 +25,8 @@ class Reply:
 
     text: of the answer; the error's message for a status other than 200. missing: bytes that the
     reply lacks when the connection ends. drip_seconds: time between single bytes. wait_seconds:
-    before the first byte. body: in place of a completion, if not None.
+    before the first byte. body: in place of a completion, if not None. fields: of the completion,
+    in place of the usual ones; message: of its message.
     """
 
     text: str | None = ""
@@ -39,6 +40,8 @@ class Reply:
     wait_seconds: float = 0.0
     body: bytes | None = None
     tokens: tuple[int, int] | None = (100, 5)  # Of the question and of the answer.
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    message: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Asked:
     time: float
     fields: Mapping[str, Any]
     key: str
+    headers: Mapping[str, str]
 
 
 class ChatServer(http.server.ThreadingHTTPServer):
@@ -154,6 +158,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             time=time.time(),
             fields=fields,
             key=self.headers.get("Authorization", ""),
+            headers=dict(self.headers),
         )
 
     def _send(self, status: int, content: Mapping[str, Any], reply: Reply) -> None:
@@ -179,6 +184,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def _completion(model: str, reply: Reply) -> dict[str, Any]:
     """Return a chat completion."""
     message = {"role": "assistant", "content": reply.text, "refusal": reply.refusal}
+    message |= reply.message
     choice = {"index": 0, "message": message, "finish_reason": reply.finish_reason}
     completion = {
         "id": "chatcmpl-1",
@@ -195,7 +201,7 @@ def _completion(model: str, reply: Reply) -> dict[str, Any]:
             "completion_tokens": num_output,
             "total_tokens": num_input + num_output,
         }
-    return completion
+    return completion | dict(reply.fields)
 
 
 def letter_of(question: Asked, name: str) -> str:

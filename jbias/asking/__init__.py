@@ -9,6 +9,7 @@ ledger.py      all requests and answers on disk; budgets
 plan.py        the images to ask about, and the lines of a dry run
 summary.py     the lines at the end of a run
 pacing.py      when the next request may be sent, how long to wait after a failure
+keys.py        the key, which endpoints get it, and texts without it
 client.py      one request, by the package openai; failures and what to do about them
 asker.py       all requests, several at a time
 answer_table.py  the answers as a table, decisions.csv

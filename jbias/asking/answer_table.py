@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,29 +24,42 @@ COLUMNS = (
     "completion_tokens",
     "request",
 )
-# Columns that are left out if no image has a value.
-_MAX_LETTERS = (
-    100_000  # Readers of CSV allow 131,072; answers.jsonl has the whole answer.
+# Readers of CSV allow 131,072; answers.jsonl has the whole answer.
+_MAX_LETTERS = 100_000
+_REFUSED: Mapping[str, Any] = types.MappingProxyType(
+    {
+        "response": "",
+        "finish_reason": "refused",
+        "served_model": None,
+        "prompt_tokens": None,
+        "completion_tokens": None,
+    }
 )
+# Columns that are left out if no image has a value.
 _STIMULUS_COLUMNS = ("set", "condition", "category", "texture")
 
 
 def write(
     folder: str,
     stimuli: Sequence[stimuli_lib.Stimulus],
-    answers: Mapping[str, Mapping[str, Any]],
     *,
+    answers: Mapping[str, Mapping[str, Any]],
+    refused: Mapping[str, Mapping[str, Any]],
     model: str,
     prompt: str,
 ) -> str:
-    """Write the table of the answered images into a folder; return its path.
+    """Write the table of the answered and the refused images into a folder; return its path.
 
-    answers: those of the ledger, by image. model, prompt: as asked.
+    answers, refused: those of the ledger, by image; refused images have no words, and are no
+    answer for all readers. model, prompt: as asked.
     """
+    lines = {name: {**_REFUSED, **line} for name, line in refused.items()} | dict(
+        answers
+    )
     rows = [
-        _row(stimulus, answers[stimulus.name], model=model, prompt=prompt)
+        _row(stimulus, lines[stimulus.name], model=model, prompt=prompt)
         for stimulus in stimuli
-        if stimulus.name in answers
+        if stimulus.name in lines
     ]
     shown_columns = [
         name for name in _STIMULUS_COLUMNS if any(row[name] for row in rows)

@@ -13,6 +13,7 @@ from jbias.asking import pacing, pictures, questions
 from jbias.runtime import messages
 
 _MAX_FAILED = 5  # Images in a row without an answer.
+_MAX_REFUSED = 3  # First images that may be refused.
 _MAX_BUSY = 20  # Waits in a row because the endpoint is busy.
 
 
@@ -31,10 +32,12 @@ class Outcome:
 
     reason: why nothing more was asked, one line; "" if all images were asked about. is_budget:
     True if a budget is the reason. failed: reason by image, for images without an answer.
-    failures: number of failed requests by kind, such as "429".
+    failures: number of failed requests by kind, such as "429". num_refused: images that the
+    endpoint refuses.
     """
 
     num_answered: int = 0
+    num_refused: int = 0
     reason: str = ""
     is_budget: bool = False
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -135,12 +138,16 @@ class Asker:
         try:
             answer = await self._client.ask(self._request, text, picture.address)
         except client_lib.Failure as failure:
+            is_refused = failure.action == client_lib.IMAGE
+            options = {"options": dict(item.question.options)}
             self._ledger.fail(
                 number,
                 image=item.name,
                 is_charged=failure.is_charged,
                 reason=str(failure),
+                refused=options if is_refused else None,
             )
+            self._outcome.num_refused += is_refused
             raise
         finally:
             self._ended.set()
@@ -191,8 +198,8 @@ class Asker:
         wait_seconds = failure.wait_seconds or 0
         if failure.action == client_lib.STOP or is_unreachable:
             self._end(str(failure))
-        elif failure.action == client_lib.IMAGE and not has_answers:
-            self._end(f"the first request was refused: {failure}")
+        elif self._outcome.num_refused >= _MAX_REFUSED and not has_answers:
+            self._end(f"the first {_MAX_REFUSED} images were refused: {failure}")
         elif self._num_busy >= _MAX_BUSY:
             self._end(f"after {_MAX_BUSY} waits the endpoint is still busy")
         elif wait_seconds > pacing.MAX_WAIT_SECONDS:

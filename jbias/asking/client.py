@@ -2,28 +2,34 @@
 
 The package's own retries and redirects are off, so that every request is counted before it is
 sent. The key is in no message: messages are built here, without the package's errors, and the
-key is replaced in the texts that an endpoint sends.
+key is replaced in all texts that an endpoint sends.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import time
-import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from jbias import errors
-from jbias.asking import pacing
+from jbias.asking import keys, pacing
 from jbias.runtime import files, messages
 
 if TYPE_CHECKING:
     import openai
 
-DEFAULT_VARIABLE = "OPENAI_API_KEY"
-_OPENAI = "api.openai.com"
 _LONGEST_REASON = 300
-_FEWEST_SECRET_LETTERS = 8  # Shorter keys, such as "EMPTY", are placeholders.
+_LONGEST_NAME = 200  # Of a model, an id or a reason to finish.
+# The package sends these to any endpoint.
+_OPENAI_VARIABLES = (
+    "OPENAI_ADMIN_KEY",
+    "OPENAI_CUSTOM_HEADERS",
+    "OPENAI_ORG_ID",
+    "OPENAI_PROJECT_ID",
+)
+
+_TEXT_TYPES = ("text", "output_text")  # Of parts of an answer.
 
 # What to do about a failed request.
 BUSY = "busy"  # Ask again after a wait; all requests wait.
@@ -81,72 +87,11 @@ class Request:
         if self.temperature is not None:
             fields["temperature"] = self.temperature
         # OpenAI's newer models refuse max_tokens; other servers may not know the newer name.
-        is_openai = urllib.parse.urlsplit(endpoint).hostname == _OPENAI
+        is_openai = keys.is_openai(endpoint)
         limit = "max_completion_tokens" if is_openai else "max_tokens"
         if not {"max_tokens", "max_completion_tokens"} & {*self.extra}:
             fields[limit] = self.answer_tokens
         return fields
-
-
-class Key:
-    """The key of an endpoint; its text is in no representation of this object."""
-
-    def __init__(self, value: str):
-        self._value = value
-
-    def __repr__(self) -> str:
-        return "Key(***)"
-
-    def reveal(self) -> str:
-        """Return the key, for the header of a request."""
-        return self._value
-
-    def redact(self, text: str) -> str:
-        """Return a text with *** in place of the key."""
-        if len(self._value) < _FEWEST_SECRET_LETTERS:
-            return text
-        return text.replace(self._value, "***")
-
-
-def read_key(variable: str | None) -> Key:
-    """Return the key in an environment variable.
-
-    variable: its name; None: OPENAI_API_KEY, which may be missing, as servers on one's own
-    machine need no key. ValueError for a variable that is named and missing, and for a key that
-    no header can have.
-    """
-    value = os.environ.get(variable or DEFAULT_VARIABLE, "").strip()
-    if variable and not value:
-        must = "name an environment variable with the key"
-        remedy = f"set it: export {variable}=..."
-        errors.refuse("--key-variable", must, variable, remedy)
-    if not value.isascii() or not value.isprintable() or " " in value:
-        where = variable or DEFAULT_VARIABLE
-        raise ValueError(
-            f"{where}: must be a key of printable ASCII letters without spaces; set it again"
-        )
-    return Key(value or "none")
-
-
-def check_endpoint(endpoint: str) -> None:
-    """Raise ValueError unless an endpoint is a plain address of http or https.
-
-    Addresses with a user, password or query are refused, as keys would be written to files.
-    """
-    address = urllib.parse.urlsplit(endpoint)
-    is_plain = not (
-        address.username or address.password or address.query or address.fragment
-    )
-    if not is_plain:
-        raise ValueError(
-            "--endpoint: must have no user, password, query or fragment, as it is written to "
-            "files; put the key into an environment variable, see --key-variable"
-        )
-    must = (
-        "be the address of an OpenAI-compatible API, such as https://api.openai.com/v1"
-    )
-    is_address = address.scheme in ("http", "https") and bool(address.hostname)
-    errors.check(is_address, "--endpoint", must, endpoint)
 
 
 class Client:
@@ -155,19 +100,25 @@ class Client:
     timeout_seconds: of a whole request, also if its reply comes letter by letter.
     """
 
-    def __init__(self, endpoint: str, key: Key, *, timeout_seconds: float):
+    def __init__(self, endpoint: str, key: keys.Key, *, timeout_seconds: float):
         files.require_package("jbias ask", "a chat endpoint", "openai", "ask")
         import openai
 
         self._key, self._timeout_seconds = key, timeout_seconds
         self.endpoint = endpoint
-        self._client = openai.AsyncOpenAI(
-            api_key=key.reveal(),
-            base_url=endpoint,
-            timeout=timeout_seconds,
-            max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        # No proxy gets the requests to this machine.
+        http_client = openai.DefaultAsyncHttpxClient(
+            follow_redirects=False, trust_env=not keys.is_loopback(endpoint)
         )
+        hidden = () if keys.is_openai(endpoint) else _OPENAI_VARIABLES
+        with _without_variables(hidden):
+            self._client = openai.AsyncOpenAI(
+                api_key=key.reveal(),
+                base_url=endpoint,
+                timeout=timeout_seconds,
+                max_retries=0,
+                http_client=http_client,
+            )
 
     async def __aenter__(self) -> Self:
         return self
@@ -179,8 +130,8 @@ class Client:
         """Return the answer to one request; Failure if there is none.
 
         The answer has "response" (the text; that of a refusal if there is no other), "refusal",
-        "finish_reason", "served_model", "prompt_tokens", "completion_tokens", "fingerprint" and
-        "id", None where the endpoint does not say.
+        "finish_reason", "served_model", "prompt_tokens", "completion_tokens", "total_tokens",
+        "fingerprint" and "id", None where the endpoint does not say. No text has the key.
         """
         import openai
 
@@ -210,7 +161,7 @@ class Client:
             raise self._of_connection(error) from None
         except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
             raise self._no_completion(str(error)) from None
-        return self._read(completion)
+        return self._key.redact_all(self._read(completion))
 
     def _read(self, completion: "openai.types.chat.ChatCompletion") -> dict[str, Any]:
         """Return the answer of a reply; Failure for a reply without one."""
@@ -226,23 +177,24 @@ class Client:
         if message is None:
             raise self._no_completion("without a message")
         content, refusal = message.content, getattr(message, "refusal", None)
-        if isinstance(content, list):  # Some servers answer in parts.
-            content = "".join(
-                str(part.get("text", ""))
-                for part in content
-                if isinstance(part, Mapping)
-            )
+        if isinstance(content, list):
+            content = _join_text(content)
         usage = completion.usage
         return {
-            "response": self._key.redact(str(content or refusal or "")),
-            "refusal": self._key.redact(str(refusal)) if refusal else None,
-            "finish_reason": _text(choices[0].finish_reason),
-            "served_model": _text(completion.model),
+            "response": str(content or refusal or ""),
+            "refusal": str(refusal) if refusal else None,
+            "finish_reason": self._name(choices[0].finish_reason),
+            "served_model": self._name(completion.model),
             "prompt_tokens": _count(getattr(usage, "prompt_tokens", None)),
             "completion_tokens": _count(getattr(usage, "completion_tokens", None)),
-            "fingerprint": _text(completion.system_fingerprint),
-            "id": _text(completion.id),
+            "total_tokens": _count(getattr(usage, "total_tokens", None)),
+            "fingerprint": self._name(completion.system_fingerprint),
+            "id": self._name(completion.id),
         }
+
+    def _name(self, value: object) -> str | None:
+        """Return a short text of a reply without the key, cut after that; None for none."""
+        return None if value is None else self._key.redact(str(value))[:_LONGEST_NAME]
 
     def _no_completion(self, text: str) -> Failure:
         """Return the failure for a reply that is no chat completion."""
@@ -287,7 +239,7 @@ class Client:
         """Return the failure for a status; text, code: of the endpoint's error."""
         return Failure(
             f"{status}: {self._one_line(text)}",
-            action=action_of(status, code),
+            action=action_of(status, code, asks_to_wait=wait_seconds is not None),
             kind=str(status),
             wait_seconds=wait_seconds,
         )
@@ -298,18 +250,41 @@ class Client:
         return line[:_LONGEST_REASON]
 
 
-def action_of(status: int, code: str = "") -> str:
+def action_of(status: int, code: str = "", *, asks_to_wait: bool = False) -> str:
     """Return what to do about an HTTP status: BUSY, RETRY, IMAGE or STOP.
 
     code: the endpoint's code of the error, such as "insufficient_quota", after which no wait helps.
+    asks_to_wait: True if the reply has the header Retry-After.
     """
     if status == 429:
         return STOP if code == "insufficient_quota" else BUSY
+    if status == 503 and asks_to_wait:
+        return BUSY
     if status in (408, 409, 425) or status >= 500:
         return RETRY
     # A wrong key, address or model is wrong for all images.
     is_general = status in (401, 402, 403, 404, 405) or status < 400
     return STOP if is_general else IMAGE
+
+
+@contextlib.contextmanager
+def _without_variables(names: tuple[str, ...]) -> Iterator[None]:
+    """Remove environment variables in the context."""
+    values = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(values)
+
+
+def _join_text(content: list[Any]) -> str:
+    """Return the text of an answer in parts, without parts that are reasoning."""
+    texts = [
+        str(part.get("text", ""))
+        for part in content
+        if isinstance(part, Mapping) and part.get("type", "text") in _TEXT_TYPES
+    ]
+    return "".join(texts)
 
 
 def _filtered(error: "openai.APIStatusError") -> dict[str, Any] | None:
@@ -328,16 +303,13 @@ def _filtered(error: "openai.APIStatusError") -> dict[str, Any] | None:
         "served_model": None,
         "prompt_tokens": 0,
         "completion_tokens": 0,
+        "total_tokens": 0,
         "fingerprint": None,
         "id": None,
     }
 
 
-def _text(value: object) -> str | None:
-    """Return a short text of an endpoint's reply; None for none."""
-    return None if value is None else str(value)[:200]
-
-
 def _count(value: object) -> int | None:
     """Return a number of tokens; None for none."""
-    return value if isinstance(value, int) and value >= 0 else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and value >= 0 else None

@@ -1,13 +1,17 @@
 """The requests and answers of a folder, on disk, and the budgets.
 
-requests.jsonl  a line before each request, synced to disk before it is sent, and a line for each
-                request that failed
+requests.jsonl  a line before each request, synced to disk before it is sent, a line for each
+                request that failed or whose image was refused, and a line where refused images
+                are to be asked about again
 answers.jsonl   a line for each answer, synced to disk
 
 A request that a killed process had sent counts, for its estimated tokens, and its image is asked
 about again, since no answer is stored. At most as many requests as run at a time are lost in
 this way by each kill. A line that a kill has cut off is removed: a request whose line was not
 complete had not been sent.
+
+An image that the endpoint refuses, as too large or of an unknown format, is not asked about again.
+Refusals count only in a folder with an answer: without any, the requests themselves may be wrong.
 """
 
 import json
@@ -20,6 +24,8 @@ from jbias import errors
 from jbias.runtime import files, messages
 
 REQUESTS, ANSWERS = "requests.jsonl", "answers.jsonl"
+# Events of requests.jsonl.
+SENT, FAILED, REFUSED, RETRY = "sent", "failed", "refused", "retry"
 
 
 class BudgetSpentError(Exception):
@@ -35,7 +41,7 @@ class Ledger:
 
     max_requests, max_tokens: budgets of all runs into the folder; None for none. is_read_only:
     True: do not remove lines that are cut off.
-    answers: the stored answers by name of the image.
+    answers: the stored answers by name of the image. refused: the lines of the refused images.
     """
 
     def __init__(
@@ -48,21 +54,22 @@ class Ledger:
     ):
         self.max_requests, self.max_tokens = max_requests, max_tokens
         self.answers: dict[str, dict[str, Any]] = {}
+        self.refused: dict[str, dict[str, Any]] = {}
         self.num_requests = 0
         self.last_sent = 0.0  # Seconds since 1970.
         self.spent_tokens = 0  # Of requests that have ended.
         # Reserved tokens by number of the request, for requests without an end.
         self._reserved: dict[int, int] = {}
-        self._largest_input = 0  # Tokens, as endpoints have counted.
+        # Tokens, as endpoints have counted.
+        self._largest_input = self._largest_output = 0
         self._requests = _Lines(os.path.join(folder, REQUESTS))
         self._answers = _Lines(os.path.join(folder, ANSWERS))
         for line in self._requests.read(repair=not is_read_only):
-            if line["event"] == "sent":
-                self._add_sent(line)
-            else:
-                self._end(line["request"], line["tokens"])
+            self._add_line(line)
         for line in self._answers.read(repair=not is_read_only):
             self._add_answer(line)
+        if not self.answers and not is_read_only:
+            self.retry_refused()
         # A former process sent these and was killed: no answer will come.
         self.num_lost = len(self._reserved)
         self.spent_tokens += sum(self._reserved.values())
@@ -73,14 +80,25 @@ class Ledger:
         """Number of requests that are sent and have not ended."""
         return len(self._reserved)
 
+    def _add_line(self, line: dict[str, Any]) -> None:
+        """Count a stored line of requests.jsonl."""
+        if line["event"] == SENT:
+            self._add_sent(line)
+        elif line["event"] == RETRY:
+            self.refused.clear()
+        else:
+            self._add_failed(line)
+
     def send(self, image: str, *, input_tokens: int, answer_tokens: int) -> int:
         """Count a request about an image, on disk, before it is sent; return its number.
 
-        input_tokens: an estimate, raised to the largest number that the endpoint has counted so
-        far. answer_tokens: the most that the answer may have. BudgetSpentError, and nothing is
-        counted, if the request would exceed a budget.
+        input_tokens: an estimate. answer_tokens: the most that the answer may have. Both are raised
+        to the largest number that the endpoint has counted so far. BudgetSpentError, and nothing is
+        counted, if the request would exceed a budget. With a budget of tokens the first request is
+        alone, until the endpoint has counted its tokens.
         """
-        tokens = max(input_tokens, self._largest_input) + answer_tokens
+        tokens = max(input_tokens, self._largest_input)
+        tokens += max(answer_tokens, self._largest_output)
         if self.max_requests is not None and self.num_requests >= self.max_requests:
             raise BudgetSpentError(
                 f"--max-requests={self.max_requests:,}: all are sent"
@@ -88,14 +106,15 @@ class Ledger:
         if self.max_tokens is not None:
             in_flight = sum(self._reserved.values())
             left = self.max_tokens - self.spent_tokens - in_flight
-            if tokens > left:
+            is_first = in_flight and not self.answers
+            if tokens > left or is_first:
                 kind = TokensReservedError if in_flight else BudgetSpentError
                 raise kind(
                     f"--max-tokens={self.max_tokens:,}: {self.spent_tokens:,} are spent, and the "
                     f"next request may take {tokens:,}"
                 )
         line = {
-            "event": "sent",
+            "event": SENT,
             "request": self.num_requests + 1,
             "image": image,
             "time": time.time(),
@@ -105,29 +124,49 @@ class Ledger:
         self._add_sent(line)
         return line["request"]
 
-    def fail(self, request: int, *, image: str, is_charged: bool, reason: str) -> None:
-        """Store that a request failed; is_charged: False if it can have cost no tokens."""
+    def fail(
+        self,
+        request: int,
+        *,
+        image: str,
+        is_charged: bool,
+        reason: str,
+        refused: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store that a request failed.
+
+        is_charged: False if it can have cost no tokens. refused: further entries of the line, if
+        the endpoint refuses this image; None for another failure.
+        """
         line = {
-            "event": "failed",
+            "event": FAILED if refused is None else REFUSED,
             "request": request,
             "image": image,
             "time": time.time(),
             "tokens": self._reserved.get(request, 0) if is_charged else 0,
             "reason": reason,
+            **(refused or {}),
         }
         self._requests.append(line)
-        self._end(request, line["tokens"])
+        self._add_failed(line)
+
+    def retry_refused(self) -> None:
+        """Store that the refused images are to be asked about again."""
+        if self.refused:
+            self._requests.append({"event": RETRY, "time": time.time()})
+            self.refused.clear()
 
     def answer(self, request: int, image: str, content: Mapping[str, Any]) -> None:
         """Store the answer to a request.
 
-        content: entries beside "request" and "image"; prompt_tokens and completion_tokens are None
-        if the endpoint does not count them, and the reserved tokens then count.
+        content: entries beside "request" and "image". total_tokens, or else the sum of
+        prompt_tokens and completion_tokens, are the tokens of the request; if the endpoint does
+        not count them, or counts none for an answer, the reserved tokens count.
         """
         line = {"request": request, "image": image, "time": time.time(), **content}
-        counts = content.get("prompt_tokens"), content.get("completion_tokens")
-        is_counted = None not in counts
-        line["tokens"] = sum(counts) if is_counted else self._reserved.get(request, 0)
+        counted = _counted_tokens(content)
+        is_counted = counted is not None
+        line["tokens"] = counted if is_counted else self._reserved.get(request, 0)
         self._answers.append(line)
         self._add_answer(line)
 
@@ -137,11 +176,21 @@ class Ledger:
         self.last_sent = max(self.last_sent, line["time"])
         self._reserved[line["request"]] = line["tokens"]
 
+    def _add_failed(self, line: dict[str, Any]) -> None:
+        """Count the tokens of a request that failed, and keep the refusal of its image."""
+        self._end(line["request"], line["tokens"])
+        if line["event"] == REFUSED:
+            self.refused[line["image"]] = line
+
     def _add_answer(self, line: dict[str, Any]) -> None:
         """Count the tokens of an answer, and keep the answer."""
         self._end(line["request"], line["tokens"])
-        self._largest_input = max(self._largest_input, line.get("prompt_tokens") or 0)
+        num_input = line.get("prompt_tokens") or 0
+        num_output = line["tokens"] - num_input if _counted_tokens(line) else 0
+        self._largest_input = max(self._largest_input, num_input)
+        self._largest_output = max(self._largest_output, num_output)
         self.answers.setdefault(line["image"], line)
+        self.refused.pop(line["image"], None)
 
     def _end(self, request: int, tokens: int) -> None:
         """Count the tokens of a request that has ended."""
@@ -152,6 +201,25 @@ class Ledger:
         """Close both files."""
         self._requests.close()
         self._answers.close()
+
+
+def has_answers(folder: str) -> bool:
+    """Return True if a folder has a stored answer."""
+    return bool(_Lines(os.path.join(folder, ANSWERS)).read(repair=False))
+
+
+def _counted_tokens(content: Mapping[str, Any]) -> int | None:
+    """Return the tokens of a request as the endpoint counts them; None if it does not.
+
+    The total may exceed the sum of both counts, where an endpoint does not count hidden reasoning as
+    a part of the answer.
+    """
+    counts = content.get("prompt_tokens"), content.get("completion_tokens")
+    total = content.get("total_tokens")
+    is_free = content.get("finish_reason") == "content_filter" and total == 0
+    if None in counts:
+        return total or None
+    return max(sum(counts), total or 0) or (0 if is_free else None)
 
 
 class _Lines:

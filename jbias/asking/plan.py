@@ -12,8 +12,10 @@ class Plan:
     """The images to ask about; see `make` for the other fields."""
 
     folder: stimuli.StimulusFolder
-    items: tuple[asker.Item, ...]  # Without those that are answered.
-    num_chosen: int  # Images by the limit, with those that are answered.
+    items: tuple[asker.Item, ...]  # Without those that are answered or refused.
+    num_chosen: int  # Images by the limit, with those that are answered or refused.
+    num_answered: int  # Of the chosen images, in earlier runs.
+    num_refused: int
     model: str
     endpoint: str
     tokens_per_image: int | None
@@ -34,6 +36,7 @@ def make(
     folder: stimuli.StimulusFolder,
     *,
     answered: Collection[str],
+    refused: Collection[str],
     model: str,
     endpoint: str,
     prompt: str,
@@ -44,9 +47,9 @@ def make(
     tokens_per_image: int | None,
     answer_tokens: int,
 ) -> Plan:
-    """Return the images of a folder that are not answered, in a drawn order.
+    """Return the images of a folder that are neither answered nor refused, in a drawn order.
 
-    answered: names of images. prompt, order, seed: see `questions.make`. limit: number of images
+    answered, refused: names of images. prompt, order, seed: see `questions.make`. limit: number of images
     to choose; None for all. detail, tokens_per_image: for estimates; None: see
     `token_counts.of_image`. answer_tokens: the most of an answer. ValueError for a file that is no
     image.
@@ -54,7 +57,7 @@ def make(
     chosen = stimuli.draw(folder.stimuli, seed=seed, limit=limit)
     items = []
     for stimulus in chosen:
-        if stimulus.name in answered:
+        if stimulus.name in answered or stimulus.name in refused:
             continue
         path = folder.path(stimulus)
         question = questions.make(
@@ -70,6 +73,8 @@ def make(
         folder=folder,
         items=tuple(items),
         num_chosen=len(chosen),
+        num_answered=sum(stimulus.name in answered for stimulus in chosen),
+        num_refused=sum(stimulus.name in refused for stimulus in chosen),
         model=model,
         endpoint=endpoint,
         tokens_per_image=tokens_per_image,
@@ -89,10 +94,11 @@ def describe(plan: Plan, book: ledger.Ledger, *, out: str) -> list[str]:
         name = token_counts.formula(plan.model)
         rule = f"OpenAI's formula for {name}; for another model use --tokens-per-image"
     chosen = f"{plan.num_chosen:,} of {len(plan.folder.stimuli):,}"
-    num_answered = plan.num_chosen - num_images
     rows = [("model", f"{plan.model} at {plan.endpoint}")]
     line = f"{chosen} in {plan.folder.folder}, {len(plan.folder.classes)} classes"
-    rows.append(("images", f"{line}; {num_answered:,} are answered in {out}"))
+    line += f"; {plan.num_answered:,} are answered in {out}"
+    line += f", {plan.num_refused:,} refused" if plan.num_refused else ""
+    rows.append(("images", line))
     line = f"{num_images:,}, one for each image; a request that fails is sent again"
     rows.append(("requests", line))
     line = f"about {plan.input_tokens:,} of input"

@@ -9,6 +9,7 @@ letter prefers no class.
 """
 
 import hashlib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -48,12 +49,14 @@ def make(
 ) -> Question:
     """Return the question about an image.
 
-    prompt: one of PROMPTS. classes: those that a choice offers. image: name of the image, which
-    decides with the seed about the order of the options, if `order` is "drawn".
+    prompt: one of PROMPTS. classes: those that a choice offers. image: path of the image in its
+    folder, with "/". It decides with the seed about the order of the options, if `order` is "drawn",
+    and nothing else does: neither other images nor the order of files.
     """
     if prompt == CAPTION:
         return Question(WORDS[CAPTION], {})
     names = sorted(classes)
+    image = unicodedata.normalize("NFC", image)  # Some file systems store NFD.
     if order == DRAWN:
         names.sort(key=lambda name: _draw(seed, image, name))
     options = {chr(ord("A") + i): name for i, name in enumerate(names)}

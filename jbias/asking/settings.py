@@ -1,4 +1,4 @@
-"""The settings of a folder of answers, which must not change between the runs into it."""
+"""The settings of a folder of answers, which must not change after the first answer in it."""
 
 import json
 import os
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jbias import errors
+from jbias.asking import ledger
 from jbias.runtime import files, messages
 
 FILE = "ask.json"
@@ -13,7 +14,7 @@ MADE_BY = "jbias ask"
 
 
 def open_folder(folder: str, settings: Mapping[str, Any]) -> None:
-    """Write the settings into a folder that has none; errors: see `check_folder`."""
+    """Write the settings into a folder without answers; errors: see `check_folder`."""
     if check_folder(folder, settings):
         return
     text = messages.to_json({"made_by": MADE_BY, **settings}, indent=1)
@@ -22,9 +23,11 @@ def open_folder(folder: str, settings: Mapping[str, Any]) -> None:
 
 
 def check_folder(folder: str, settings: Mapping[str, Any]) -> bool:
-    """Return True if a folder has these settings, False if it is new or empty.
+    """Return True if a folder has these settings, False if they may be written into it.
 
-    ValueError if the folder has other settings, or other files and no settings.
+    They may be written into a new or empty folder, and in place of other settings as long as no
+    answer is stored. ValueError if the folder has answers by other settings, or other files and no
+    settings.
     """
     stored = _read(folder)
     if stored is None:
@@ -37,7 +40,11 @@ def check_folder(folder: str, settings: Mapping[str, Any]) -> bool:
             not strange, f"--out: {folder}", must, ", ".join(strange[:3]), remedy
         )
         return False
-    _check_equal(folder, stored, settings)
+    # As JSON, in which tuples are lists.
+    wanted = json.loads(json.dumps(settings))
+    if stored != wanted and not ledger.has_answers(folder):
+        return False
+    _check_equal(folder, stored, wanted)
     return True
 
 
@@ -60,11 +67,9 @@ def _read(folder: str) -> dict[str, Any] | None:
 
 
 def _check_equal(
-    folder: str, stored: Mapping[str, Any], settings: Mapping[str, Any]
+    folder: str, stored: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError unless the stored settings are these."""
-    # As JSON, in which tuples are lists.
-    wanted = json.loads(json.dumps(settings))
+    """Raise ValueError unless the stored settings are the wanted ones."""
     for name in (*wanted, *stored):
         if stored.get(name) != wanted.get(name):
             must = f"have answers to the same question, {name} {errors.abbreviate(stored.get(name))}"

@@ -15,12 +15,13 @@ def lines(
     num_asked: int,
     table: str,
     is_exported: bool,
-    answer_tokens: int,
+    limit: str,
 ) -> list[str]:
     """Return the lines at the end of a run.
 
     num_asked: images of this run. table: path of the table of answers. is_exported: True for
-    stimuli of `jbias export-stimuli`, whose answers are read with their suite. answer_tokens: the most of an answer.
+    stimuli of `jbias export-stimuli`, whose answers are read with their suite. limit: the flag
+    that limits an answer, such as "--answer-tokens=300".
     """
     text_lines = []
     line = (
@@ -38,14 +39,27 @@ def lines(
         text_lines.append(f"finish reasons: {shown}")
     if ends["length"]:
         text_lines.append(
-            f"{ends['length']:,} answers are cut off at --answer-tokens={answer_tokens}; a larger "
-            "limit needs another --out"
+            f"{ends['length']:,} answers are cut off at {limit}; raise this limit, with another --out"
         )
-    for name, reason in [*outcome.failed.items()][:_MAX_FAILED]:
+    if book.answers and book.refused:
+        text_lines.append(
+            f"{len(book.refused):,} images were refused by the endpoint: they are no answer, and "
+            "only --retry-refused asks again"
+        )
+        for name, line in [*book.refused.items()][:_MAX_FAILED]:
+            text_lines.append(f"{name} was refused: {line['reason']}")
+    unanswered = {
+        name: reason
+        for name, reason in outcome.failed.items()
+        if name not in book.refused
+    }
+    for name, reason in [*unanswered.items()][:_MAX_FAILED]:
         text_lines.append(f"{name} has no answer: {reason}")
     if book.answers and not is_exported:
         tables.read(table, say=text_lines.append)
-    num_left = num_asked - outcome.num_answered
+    num_left = num_asked - outcome.num_answered - outcome.num_refused
+    if not book.answers:
+        num_left = num_asked
     if num_left:
         why = f" ({outcome.reason})" if outcome.reason else ""
         remedy = "a larger budget" if outcome.is_budget else "the same command"

@@ -36,7 +36,12 @@ def write(folder: pathlib.Path, words, *, prompt="choice") -> str:
         }
     folder.mkdir(parents=True, exist_ok=True)
     return answer_table.write(
-        str(folder), all_stimuli, answers, model="a/vlm", prompt=prompt
+        str(folder),
+        all_stimuli,
+        answers=answers,
+        refused={},
+        model="a/vlm",
+        prompt=prompt,
     )
 
 

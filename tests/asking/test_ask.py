@@ -5,11 +5,9 @@ import json
 import os
 import pathlib
 import signal
-import ssl
 import subprocess
 import sys
 import time
-import traceback
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from etils import epath
 import jbias
 from jbias import ask
 from jbias.answers import observers, parsing, tables
-from jbias.asking import ledger, pacing
+from jbias.asking import ledger, stimuli
 from jbias.runtime import workdir_lock
 from tests import chat_server
 from tests.asking import stub_images
@@ -26,15 +24,7 @@ from tests.asking import stub_images
 Reply = chat_server.Reply
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    """A key, no proxy, and short waits where the endpoint does not ask for one."""
-    monkeypatch.setenv("OPENAI_API_KEY", stub_images.KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(pacing, "backoff", lambda failures, draw: 0.01)
-    # Certificates take long to load, and the server here needs none.
-    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    monkeypatch.setattr(ssl, "create_default_context", lambda **_: plain)
+pytestmark = pytest.mark.usefixtures("endpoint_environment")
 
 
 def write(folder: pathlib.Path, count: int) -> dict[str, bytes]:
@@ -42,7 +32,8 @@ def write(folder: pathlib.Path, count: int) -> dict[str, bytes]:
 
 
 def lines(folder: pathlib.Path, name: str) -> list[dict]:
-    return [json.loads(line) for line in (folder / "out" / name).open()]
+    text = (folder / "out" / name).read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def sent(folder: pathlib.Path) -> list[dict]:
@@ -68,6 +59,9 @@ FORMATS = (  # By the name of the class and its letter; and the decided cue.
     ("The answer is {letter}.", 1),
     ("**{letter}. {name}**\n\nThe image shows a {name}.", 0),
     ("<answer>{letter}</answer>", 1),
+    ("**{letter}**\n\nThe other cue, a texture or a shape, is a {other}.", 0),
+    ("<think>A {other}. The answer is {other}.</think>\n{letter}", 1),
+    ("<think>The answer is {letter}. {name}", None),
     (Reply("I'm sorry, but I can't help with that."), None),
     (Reply(None, refusal="I can't help with that."), None),
     (Reply("", finish_reason="length"), None),
@@ -79,15 +73,17 @@ FORMATS = (  # By the name of the class and its letter; and the decided cue.
 
 
 def test_answers_in_planted_formats_are_read_as_planted(tmp_path, capsys):
-    images = write(tmp_path, 30)
+    images = write(tmp_path, 36)
     planted = {name: FORMATS[i % len(FORMATS)] for i, name in enumerate(images)}
 
     def answer(question):
         form, cue = planted[question.name]
         if isinstance(form, Reply):
             return form
-        name = stub_images.cues(question.name)[cue]
-        return form.format(letter=chat_server.letter_of(question, name), name=name)
+        names = stub_images.cues(question.name)
+        name, other = names if not cue else names[::-1]
+        letter = chat_server.letter_of(question, name)
+        return form.format(letter=letter, name=name, other=other)
 
     with chat_server.ChatServer(images, answer=answer) as server:
         assert stub_images.run(tmp_path, server.url) == 0
@@ -104,9 +100,9 @@ def test_answers_in_planted_formats_are_read_as_planted(tmp_path, capsys):
     rows = table(tmp_path)
     by_reason = {row["finish_reason"] for row in rows.values()}
     assert by_reason == {"stop", "length", "content_filter"}
-    refused = next(name for name, x in planted.items() if x is FORMATS[9])
+    refused = next(name for name, x in planted.items() if x is FORMATS[12])
     assert rows[refused]["raw_response"] == "I can't help with that."
-    assert "16 name a class, 14 give no answer" in capsys.readouterr().err
+    assert "20 name a class, 16 give no answer" in capsys.readouterr().err
 
 
 def test_the_table_is_measured_with_the_planted_shape_bias(tmp_path):
@@ -188,6 +184,22 @@ def test_a_budget_of_tokens_is_not_exceeded(tmp_path):
         assert sum(line["tokens"] for line in lines(tmp_path, ledger.ANSWERS)) == 630
 
 
+@pytest.mark.parametrize("tokens", [(5000, 5), (100, 4905)])
+def test_tokens_above_the_estimate_count_before_the_next_request(tmp_path, tokens):
+    """The first request is alone; the endpoint's count then replaces the estimate of 120."""
+    images = write(tmp_path, 12)
+    args = ("--answer-tokens=20", "--tokens-per-image=0", "--max-tokens=16000")
+    with chat_server.ChatServer(
+        images, answer=lambda question: Reply(shape_letter(question), tokens=tokens)
+    ) as server:
+        for _ in range(2):
+            assert stub_images.run(tmp_path, server.url, *args) == 1
+            assert len(server.requests) == 3  # 3 * 5,020 <= 16,000 < 4 * 5,020.
+        assert server.requests[1].time > server.requests[0].time
+    spent = sum(line["tokens"] for line in lines(tmp_path, ledger.ANSWERS))
+    assert spent == 3 * sum(tokens) <= 16_000
+
+
 def test_nothing_is_sent_while_the_endpoint_asks_to_wait(tmp_path):
     images = write(tmp_path, 12)
     busy = Reply("slow down", status=429, headers={"Retry-After": "1"})
@@ -232,7 +244,7 @@ def test_a_larger_limit_continues_a_smaller_one(tmp_path):
     [
         (Reply("wrong key", status=401), 1, "401: wrong key"),
         (Reply("no money", status=429, code="insufficient_quota"), 1, "no money"),
-        (Reply("no such field", status=400), 1, "the first request was refused"),
+        (Reply("no such field", status=400), 3, "the first 3 images were refused"),
         (Reply("moved", status=302, headers={"Location": "/x"}), 1, "302"),
         (
             Reply("later", status=429, headers={"Retry-After": "3600"}),
@@ -275,6 +287,117 @@ def test_a_run_stops_after_five_images_in_a_row_without_an_answer(tmp_path, caps
     assert "5 images in a row have no answer: 422" in capsys.readouterr().err
 
 
+def test_a_refused_image_is_asked_about_again_only_with_the_flag(tmp_path, capsys):
+    """Also if the first image is the refused one; readers count it as an image without answer."""
+    images = write(tmp_path, 8)
+    folder = stimuli.read(str(tmp_path / "stimuli"))
+    first, *_, last = (x.name for x in stimuli.draw(folder.stimuli, seed=0))
+    refused = {first: Reply("too large", status=413), last: Reply("bad", status=400)}
+
+    def answer(question):
+        return refused.get(question.name) or shape_letter(question)
+
+    with chat_server.ChatServer(images, answer=answer) as server:
+        for _ in range(2):
+            assert stub_images.run(tmp_path, server.url, "--parallel=1") == 0
+            assert server.counts == dict.fromkeys(images, 1)
+            error = capsys.readouterr().err
+            assert "2 images were refused by the endpoint" in error
+            assert f"{first} was refused: 413: too large" in error
+        rows = table(tmp_path)
+        assert len(rows) == 8 and rows[first]["finish_reason"] == "refused"
+        (observer,) = tables.read(str(tmp_path / "out/decisions.csv"))
+        assert (observer.decision == observers.NO_ANSWER).sum() == 2
+        del refused[last]
+        assert stub_images.run(tmp_path, server.url, "--retry-refused") == 0
+        assert server.counts == dict.fromkeys(images, 1) | {first: 2, last: 2}
+        assert "1 images were refused" in capsys.readouterr().err
+        assert table(tmp_path)[last]["finish_reason"] == "stop"
+        assert stub_images.run(tmp_path, server.url) == 0
+        assert server.counts.total() == 10
+
+
+def test_refusals_do_not_count_until_there_is_an_answer(tmp_path):
+    """They may be due to the request: with the corrected one all images are asked about."""
+    images = write(tmp_path, 2)
+    with chat_server.ChatServer(
+        images, answer=lambda _: Reply("no temperature", status=400)
+    ) as server:
+        assert stub_images.run(tmp_path, server.url) == 1
+        server.answer = shape_letter
+        assert stub_images.run(tmp_path, server.url, "--temperature=default") == 0
+        assert server.counts == dict.fromkeys(images, 2)
+    assert {x["finish_reason"] for x in table(tmp_path).values()} == {"stop"}
+
+
+def test_a_corrected_command_works_in_the_folder_of_a_wrong_one(tmp_path, capsys):
+    """The first answer locks the settings; the requests of the wrong commands count."""
+    images = write(tmp_path, 4)
+    with chat_server.ChatServer(images) as server:
+        closed_url = server.url
+    assert stub_images.run(tmp_path, closed_url, "--parallel=1") == 1
+    missing = Reply("no such model", status=404)
+    with chat_server.ChatServer(images, answer=lambda _: missing) as server:
+        wrong = stub_images.run(tmp_path, server.url, "--parallel=1", "--model=typo")
+        assert wrong == 1 and "404: no such model" in capsys.readouterr().err
+        server.answer = shape_letter
+        assert stub_images.run(tmp_path, server.url) == 0
+        assert len(server.requests) == 5 and len(sent(tmp_path)) == 6
+        stored = json.loads((tmp_path / "out/ask.json").read_text())
+        assert (stored["model"], stored["endpoint"]) == ("vlm", server.url)
+        # Now the settings are locked.
+        assert stub_images.run(tmp_path, server.url, "--model=typo") == 2
+
+
+def test_busy_replies_do_not_count_as_tries(tmp_path):
+    """The statuses 429, and 503 with Retry-After, mean that the endpoint is busy."""
+    images = write(tmp_path, 2)
+    wait = {"Retry-After": "0.05"}
+    busy = [Reply("busy", status=status, headers=wait) for status in (503, 429, 503)]
+    planned = dict.fromkeys(images, busy)
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        args = ("--tries=1", "--parallel=1")
+        assert stub_images.run(tmp_path, server.url, *args) == 0
+        assert server.counts == dict.fromkeys(images, 4)
+
+
+def test_answers_that_are_cut_off_are_counted_with_the_flag_to_raise(tmp_path, capsys):
+    images = write(tmp_path, 3)
+    cut = Reply("Let me look at the", finish_reason="length")
+    with chat_server.ChatServer(images, answer=lambda _: cut) as server:
+        assert stub_images.run(tmp_path, server.url, "--answer-tokens=7") == 0
+    error = capsys.readouterr().err
+    assert "3 answers are cut off at --answer-tokens=7; raise this limit" in error
+    assert {x["raw_response"] for x in table(tmp_path).values()} == {cut.text}
+
+
+def test_reasoning_beside_an_answer_does_not_decide(tmp_path):
+    """Reasoning may be in a block, in a field of the message, or in a part of the content."""
+    images = write(tmp_path, 6)
+
+    def answer(question):
+        shape, texture = (
+            chat_server.letter_of(question, name)
+            for name in stub_images.cues(question.name)
+        )
+        number = [*images].index(question.name) % 3
+        thought = f"The answer is {texture}."
+        segments = [
+            {"type": "reasoning", "text": thought},
+            {"type": "text", "text": shape},
+        ]
+        return (
+            Reply(f"<think>{thought}</think>{shape}"),
+            Reply(shape, message={"reasoning_content": thought}),
+            Reply(shape, message={"content": segments}),
+        )[number]
+
+    with chat_server.ChatServer(images, answer=answer) as server:
+        assert stub_images.run(tmp_path, server.url) == 0
+    (observer,) = tables.read(str(tmp_path / "out/decisions.csv"))
+    assert (observer.decision == observer.label).all()
+
+
 def test_many_replies_together_that_the_endpoint_is_busy_are_one_wait(tmp_path):
     """Ten parallel requests are refused three times: 30 replies, which do not stop the run."""
     images = write(tmp_path, 10)
@@ -299,47 +422,19 @@ def test_an_image_that_fails_is_left_out_and_asked_about_by_the_next_run(
         assert server.counts[bad] == 4 and len(table(tmp_path)) == 5
 
 
-def test_the_key_is_sent_and_is_in_no_file_message_or_traceback(
-    tmp_path, capsys, monkeypatch
-):
-    images = write(tmp_path, 3)
-    echo = f"Incorrect API key provided: {stub_images.KEY}"
-    planned = {
-        next(iter(images)): [Reply(echo, status=500)],
-        [*images][1]: [Reply(echo)],
-    }
-    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
-        monkeypatch.setenv("JBIAS_TRACEBACK", "1")
-        assert stub_images.run(tmp_path, server.url, "--limit=2") == 0
-        assert stub_images.run(tmp_path, server.url) == 0
-        assert {x.key for x in server.requests} == {f"Bearer {stub_images.KEY}"}
-        broken = RuntimeError("a bug")
-        monkeypatch.setattr(ledger.Ledger, "answer", lambda *_, **__: _raise(broken))
-        with pytest.raises(RuntimeError) as error:
-            ask.main(
-                [
-                    *stub_images.arguments(tmp_path, server.url)[:-1],
-                    f"--out={tmp_path / 'other'}",
-                ]
-            )
-    shown = "".join(traceback.format_exception(error.value))
-    printed = capsys.readouterr()
-    assert "Incorrect API key provided: ***" in printed.err
-    files = [path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()]
-    for text in (printed.out, printed.err, shown, *map(str, files)):
-        assert stub_images.KEY not in text and stub_images.KEY[3:-3] not in text
-
-
-def _raise(error: Exception):
-    raise error
-
-
 @pytest.mark.parametrize(
     ("args", "words"),
     [
         (["--endpoint=http://me:pw@host/v1"], "must have no user, password"),
         (["--endpoint=http://host/v1?key=1"], "must have no user, password"),
         (["--endpoint=host:8000"], "must be the address"),
+        (["--endpoint=http://[::1"], "must be the address"),
+        (["--endpoint=http://host:x/v1"], "must be the address"),
+        (["--endpoint=http://api.openai.com/v1"], "must begin with https://"),
+        (
+            ["--endpoint=http://host/v1", "--key-variable=OPENAI_API_KEY"],
+            "must begin with https://",
+        ),
         (["--key-variable=NOT_SET"], "export NOT_SET=..."),
         ([f'--extra={{"user": "{stub_images.KEY}"}}'], "must not have the key"),
         (['--extra={"model": "x"}'], "must not have 'model'"),

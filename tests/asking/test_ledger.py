@@ -73,6 +73,81 @@ def test_the_largest_count_of_the_endpoint_replaces_a_smaller_estimate(tmp_path)
         send(book, "z")
 
 
+def test_the_largest_answer_of_the_endpoint_replaces_a_smaller_limit(tmp_path):
+    """An endpoint may ignore the limit, or count hidden reasoning in its total only."""
+    for case, counted in enumerate(
+        (
+            (100, 400),
+            {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 500},
+        )
+    ):
+        folder = tmp_path / str(case)
+        folder.mkdir()
+        book = ledger.Ledger(str(folder), max_tokens=1499)
+        content = answer(counted) if isinstance(counted, tuple) else counted
+        for image in "xy":
+            book.answer(send(book, image), image, content)
+        assert book.spent_tokens == 1000
+        with pytest.raises(ledger.BudgetSpentError, match="next request may take 500"):
+            send(book, "z")
+        book.close()
+        reopened = ledger.Ledger(str(folder), max_tokens=1499)
+        with pytest.raises(ledger.BudgetSpentError, match="1,000 are spent"):
+            send(reopened, "z")
+
+
+def test_the_first_request_with_a_budget_of_tokens_is_alone(tmp_path):
+    book = ledger.Ledger(str(tmp_path), max_tokens=10_000)
+    number = send(book)
+    with pytest.raises(ledger.TokensReservedError):
+        send(book, "y")
+    book.fail(number, image="x", is_charged=False, reason="busy")
+    number = send(book)
+    book.answer(number, "x", answer())
+    send(book, "y")
+    send(book, "z")
+    assert book.num_in_flight == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        answer((0, 0)),
+        answer((None, 5)),
+        {"prompt_tokens": None, "completion_tokens": 0},
+    ],
+)
+def test_an_answer_whose_tokens_are_not_counted_has_its_reserved_tokens(
+    tmp_path, content
+):
+    """An endpoint that reports no tokens for an answer does not count them."""
+    book = ledger.Ledger(str(tmp_path), max_tokens=1000)
+    book.answer(send(book), "x", content)
+    assert book.spent_tokens == 120
+
+
+def test_refusals_are_stored_and_end_with_an_answer_or_a_retry(tmp_path):
+    def refuse(book, image):
+        number = send(book, image)
+        book.fail(number, image=image, is_charged=False, reason="r", refused={"a": 1})
+
+    book = ledger.Ledger(str(tmp_path))
+    refuse(book, "x")
+    book.answer(send(book, "y"), "y", answer())
+    refuse(book, "z")
+    book.close()
+    book = ledger.Ledger(str(tmp_path))
+    assert {*book.refused} == {"x", "z"} and book.refused["x"]["a"] == 1
+    assert book.spent_tokens == 105 and book.num_requests == 3
+    book.answer(send(book, "x"), "x", answer())
+    book.close()
+    book = ledger.Ledger(str(tmp_path))
+    assert {*book.refused} == {"z"}
+    book.retry_refused()
+    book.close()
+    assert not ledger.Ledger(str(tmp_path)).refused
+
+
 def test_files_cut_off_anywhere_are_read_up_to_the_last_whole_line(tmp_path):
     book = ledger.Ledger(str(tmp_path))
     for image in "xyz":
@@ -106,6 +181,6 @@ def test_a_damaged_line_is_refused_with_its_number(tmp_path):
 def test_a_request_is_on_disk_before_its_number_is_returned(tmp_path):
     book = ledger.Ledger(str(tmp_path))
     number = send(book)
-    (line,) = map(json.loads, (tmp_path / ledger.REQUESTS).open())
+    (line,) = map(json.loads, (tmp_path / ledger.REQUESTS).read_text().splitlines())
     assert line["request"] == number and line["event"] == "sent"
     book.close()

@@ -1,13 +1,15 @@
 """The questions are the published ones, and the order of options is drawn fairly."""
 
 import collections
+import os
+import pathlib
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from jbias.answers import stimulus_names
-from jbias.asking import questions
+from jbias.asking import plan, questions, stimuli
 from tests.asking import stub_images
 
 CLASSES = stimulus_names.CLASSES16
@@ -45,6 +47,54 @@ def test_the_order_depends_on_the_image_and_the_seed_alone():
         "choice", CLASSES[::-1], image="x.png", order="drawn", seed=0
     )
     assert make() == reversed_classes
+
+
+def test_a_changed_folder_keeps_the_orders(tmp_path, monkeypatch):
+    """Images that are added, removed, changed or listed in another order change no other question."""
+    names = stub_images.draw_names(12)
+    stub_images.write(tmp_path / "a", names)
+    stub_images.write(
+        tmp_path / "elsewhere/b", [*names[:6], *stub_images.draw_names(30)[12:]]
+    )
+    (tmp_path / "c").symlink_to(tmp_path / "a")
+    whole = _questions(tmp_path / "a")
+    assert len({tuple(x.options.values()) for x in whole.values()}) == 12
+    assert _questions(tmp_path / "c") == whole
+    other = _questions(tmp_path / "elsewhere/b")
+    shared = {*other} & {*whole}
+    assert len(shared) == 6 and {*other} - shared
+    assert {name: other[name] for name in shared} == {x: whole[x] for x in shared}
+    monkeypatch.chdir(tmp_path / "a")
+    walk = os.walk
+    monkeypatch.setattr(
+        os,
+        "walk",
+        lambda top, followlinks: reversed([*walk(top, followlinks=followlinks)]),
+    )
+    assert _questions(pathlib.Path(".")) == whole
+
+
+def _questions(folder):
+    """Return the questions of a plan for a folder, by path of the image."""
+    planned = plan.make(
+        stimuli.read(str(folder)),
+        answered=(),
+        refused=(),
+        model="vlm",
+        endpoint="http://localhost/v1",
+        prompt="choice",
+        order="drawn",
+        seed=3,
+        limit=None,
+        detail="auto",
+        tokens_per_image=0,
+        answer_tokens=5,
+    )
+    return {item.name: item.question for item in planned.items}
+
+
+def test_names_in_both_forms_of_unicode_have_one_order():
+    assert make("\u00e9.png") == make("e\u0301.png")
 
 
 def test_every_class_is_at_every_letter_equally_often():
