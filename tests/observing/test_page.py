@@ -478,6 +478,7 @@ def test_kappa_has_its_interval_and_says_when_it_means_nothing(chromium, written
         assert result["n"] == (240 if kappa is not None else 0)
 
 
+@pytest.mark.slow
 @browser.needed
 def test_kappa_is_that_of_the_report_of_decisions(
     chromium, written, shown, compared, tmp_path
@@ -552,7 +553,7 @@ def test_doubts_are_those_of_a_card(chromium, written, shown):
 @browser.needed
 def test_a_doubted_shape_bias_is_no_headline(chromium, written, shown):
     planted = [np.full(len(group.label), 3) for group in shown.groups]
-    results, visit = observe(chromium, written, planted, blocks=15, further=False)
+    results, visit = observe(chromium, written, planted, blocks=6, further=False)
     assert results["headline"] == "No claim follows from your shape bias (0.50)"
     assert "2 of 16 classes" in results["doubt"]
     assert f"is called '{shown.classes[3]}'" in results["doubt"]
