@@ -44,6 +44,19 @@ def no_static(step: int, steps: int) -> None:
     """Return None, so that all steps have the same program: the default of Algo.static."""
 
 
+def after_share(share: float) -> Callable[[int, int], Hashable]:
+    """Return a `static` of Algo: True from step round(share * steps) on, False earlier.
+
+    With share 0 the result is `no_static`, so that all steps have the same program.
+    """
+
+    def is_after(step: int, steps: int) -> bool:
+        """Return True if step >= round(share * steps); steps: length of the stage."""
+        return step >= round(share * steps)
+
+    return is_after if share else no_static
+
+
 def as_updated(params: dict, stats: dict) -> dict:
     """Return params unchanged: the default of Algo.settle."""
     return params
@@ -109,6 +122,23 @@ def parameters(net: nn.Module) -> Mapping[Path, tuple[int, ...]]:
     shapes = {"net": taps.shapes(net).variables["params"]}
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     return {tuple(entry.key for entry in path): x.shape for path, x in leaves}
+
+
+def check_linear_head(where: str, net: nn.Module) -> None:
+    """Raise ValueError unless the net's last layer, "fc", has a kernel (c k) and a bias (k).
+
+    where: start of the message.
+    """
+    ranks = {
+        path[2:]: len(shape)
+        for path, shape in parameters(net).items()
+        if path[:2] == ("net", "fc")
+    }
+    if ranks != {("kernel",): 2, ("bias",): 1}:
+        raise ValueError(
+            f"{where}: needs a net that ends in a linear layer, got "
+            f"{type(net).__name__}; take another model"
+        )
 
 
 def forward(

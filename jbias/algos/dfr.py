@@ -33,16 +33,7 @@ def make(net: nn.Module) -> base.Algo:
     The metric "zeros" is the fraction of weights in W that are 0. ValueError for a net that
     does not end in a linear layer.
     """
-    ranks = {
-        path[2:]: len(shape)
-        for path, shape in base.parameters(net).items()
-        if path[:2] == ("net", "fc")
-    }
-    if ranks != {("kernel",): 2, ("bias",): 1}:
-        raise ValueError(
-            f"dfr: needs a net that ends in a linear layer, got {type(net).__name__}; "
-            "take another model"
-        )
+    base.check_linear_head("dfr", net)
 
     def losses(params, stats, batch, key, static=None):
         """Return {"class": loss} and `base.Aux`, with the metric "zeros"; see base.Algo."""

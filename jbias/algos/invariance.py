@@ -242,11 +242,7 @@ def _penalised(
         named = {"class": loss, "penalty": term, "penalised": total}
         return named, base.Aux({**stats, "net": net_stats}, {})
 
-    def at_full_weight(step: int, steps: int) -> bool:
-        """Return True if step >= round(anneal * steps); steps: length of the stage."""
-        return step >= round(anneal * steps)
-
-    static = at_full_weight if anneal else base.no_static
+    static = base.no_static if anneal is None else base.after_share(anneal)
     updates = (base.Update("penalised"),)
     return base.Algo(net, losses, updates, static=static, whole_batch=True)
 

@@ -1,0 +1,133 @@
+"""RSC: mute the features on which the prediction of the label depends most.
+
+Source: Huang, Wang, Xing and Huang, "Self-Challenging Improves Cross-Domain Generalization",
+ECCV 2020, https://arxiv.org/abs/2007.02454.
+Reference code: https://github.com/facebookresearch/DomainBed at b93c22a, class RSC. The authors'
+https://github.com/DeLightCMU/RSC at bf6d280 mutes positions or channels of the last feature map,
+each in half of the steps, and mutes more examples in later epochs; neither is done here.
+Deviations: With a share of 0 nothing is muted; DomainBed then still mutes the largest feature
+of one example. Soft labels weigh the gradients and the probabilities of the classes.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from jbias import errors
+from jbias.algos import base, erm
+from jbias.augment import options
+
+
+def make(
+    net: nn.Module, *, features: float = 1 / 3, examples: float = 1 / 3
+) -> base.Algo:
+    """Return RSC, with L = mean_i CE(W (m_i h_i) + b, t_i) for the inputs h of the last layer.
+
+    m_i is 0 at the features whose gradient, d(t_i z_i) / d(h_i) of the logits z_i, is at least
+    the (1 - features) quantile of the example's gradients. It is 1 elsewhere, and everywhere
+    for examples that need these features less: those whose probability of the label falls, by
+    muting, by less than the (1 - examples) quantile of the batch. Masks have no gradient.
+
+    features: share of the features that are muted. examples: share of the batch's examples
+      with muted features. If one is 0, this equals ERM bit for bit.
+
+    Losses: "class" of all features, and "challenged", which is minimised. Metric: "muted", the
+    share of all features of the batch that are muted. ValueError for a share outside [0, 1],
+    and for a net that does not end in a linear layer.
+    """
+    errors.check_range("rsc", 0, 1, features=features, examples=examples)
+    if options.is_statically(features, 0) or options.is_statically(examples, 0):
+        return erm.make(net)
+    base.check_linear_head("rsc", net)
+
+    def losses(params, stats, batch, key, static=None):
+        """Return the losses "class" and "challenged", and `base.Aux`; see base.Algo.
+
+        Metric: "muted".
+        """
+        logits, h, net_stats = base.forward_features(
+            net, params["net"], stats["net"], batch["image"], key
+        )
+        linear = params["net"]["fc"]
+        mask = unmuted(
+            jax.lax.stop_gradient(linear),
+            jax.lax.stop_gradient(h),
+            batch,
+            features=features,
+            examples=examples,
+        )
+        challenged = _logits(linear, h * mask)
+        named = {
+            "class": base.objective(logits, batch),
+            "challenged": base.objective(challenged, batch),
+        }
+        metrics = {"muted": 1 - jnp.mean(mask.astype(jnp.float32))}
+        return named, base.Aux({**stats, "net": net_stats}, metrics)
+
+    return base.Algo(net, losses, (base.Update("challenged"),), whole_batch=True)
+
+
+def unmuted(
+    linear: dict[str, Array],
+    h: Float[Array, "b c"],
+    batch: base.Batch,
+    *,
+    features: float,
+    examples: float,
+) -> Bool[Array, "b c"]:
+    """Return the mask of RSC: False at the features that are muted; see `make`.
+
+    linear: {"kernel", "bias"} of the last layer. h: its inputs. Examples of weight 0 do not
+    change the masks of other examples.
+    """
+    exact = jax.lax.Precision.HIGHEST
+    slopes = jnp.matmul(batch["target"], linear["kernel"].T, precision=exact)
+    is_weak = is_below_quantile(slopes, 1 - features, slopes.shape[1])
+    plain, muted = _logits(linear, h), _logits(linear, h * is_weak)
+    change = _label_probabilities(plain, batch) - _label_probabilities(muted, batch)
+    count = len(change)
+    if "weight" in batch:
+        change = jnp.where(batch["weight"] > 0, change, jnp.inf)
+        count = jnp.sum(batch["weight"] > 0)
+    is_robust = is_below_quantile(change, 1 - examples, count)
+    return is_weak | is_robust[:, None]
+
+
+def is_below_quantile(
+    values: Float[Array, "*b n"], quantile: float, count: int | Int[Array, ""]
+) -> Bool[Array, "*b n"]:
+    """Return a mask of the values below a quantile of the last axis, by linear interpolation.
+
+    count: number of values of the last axis that matter; the others are infinite. Between the
+    sorted values k and k + 1 the values below the quantile are those below value k + 1, so
+    that no interpolation is needed: position p of the quantile counts as ceil(p), where p is
+    an integer if it is within 1e-6 * count above one.
+    """
+    position = quantile * (count - 1) - 1e-6 * count
+    index = jnp.maximum(jnp.ceil(position), 0).astype(jnp.int32)
+    threshold = jnp.take(jnp.sort(values, axis=-1), index, axis=-1)
+    return values < threshold[..., None]
+
+
+def _logits(linear: dict[str, Array], h: Float[Array, "b c"]) -> Float[Array, "b k"]:
+    """Return the logits of the linear layer {"kernel", "bias"} for inputs h."""
+    return h @ linear["kernel"] + linear["bias"][None]
+
+
+def _label_probabilities(
+    logits: Float[Array, "b k"], batch: base.Batch
+) -> Float[Array, "b"]:
+    """Return the predicted probability of each example's label.
+
+    It is sum_k t_k p_k for soft labels t, and for a "binary" batch the mean over the classes
+    of the probability of the right answer.
+    """
+    target = batch["target"]
+    if batch.get("binary"):
+        p = jax.nn.sigmoid(logits)
+        return jnp.mean(target * p + (1 - target) * (1 - p), axis=-1)
+    return jnp.sum(target * jax.nn.softmax(logits), axis=-1)
+
+
+ALGOS = {"rsc": make}
