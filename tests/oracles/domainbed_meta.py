@@ -6,7 +6,7 @@
     python tests/oracles/domainbed_meta.py DomainBed
 
 MLDG has the first four examples of each environment, because its code drops examples of the
-larger of two environments. The classes run unchanged, in float64 (RSC in float32), on a small network with stored weights. Their optimiser
+larger of two environments, and with torch's SGD two environments. The classes run unchanged, in float64 (RSC in float32), on a small network with stored weights. Their optimiser
 is replaced by an optimiser that stores the gradients and changes no weight, so that all
 updates are at the same weights. MLDG's draw of the environments is stored. Its inner
 optimiser is the code's, Adam, or torch's SGD. Fishr's gradients of single examples, which the
@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 SIZES = (4, 6, 5)  # Examples of the environments.
-EQUAL_SIZES = (4, 4, 4)  # Of MLDG.
 INPUTS, WIDTH, CLASSES, BATCHES = 6, 8, 3, 3
 NETWORK = {
     "mlp_width": WIDTH,
@@ -32,13 +31,15 @@ NETWORK = {
     "lr": 0.05,
     "weight_decay": 0.0,
 }
-# Algorithm and its options. MLDG: "inner" is the optimiser of the inner step.
+_ADAM = {"inner": "adam", "sizes": (4, 4, 4)}
+_SGD = {"inner": "sgd", "sizes": (4, 4)}
+# Algorithm and its options. MLDG: "inner" is the optimiser of the inner step, and "sizes" are
+# the examples of the environments.
 CASES = (
     ("ERM", {}),
-    ("MLDG", {"mldg_beta": 0.7, "n_meta_test": 1, "inner": "adam"}),
-    ("MLDG", {"mldg_beta": 0.7, "n_meta_test": 1, "inner": "sgd"}),
-    ("MLDG", {"mldg_beta": 1.5, "n_meta_test": 2, "inner": "adam"}),
-    ("MLDG", {"mldg_beta": 1.5, "n_meta_test": 2, "inner": "sgd"}),
+    ("MLDG", {"mldg_beta": 0.7, "n_meta_test": 1, **_ADAM}),
+    ("MLDG", {"mldg_beta": 1.5, "n_meta_test": 2, **_ADAM}),
+    ("MLDG", {"mldg_beta": 0.7, "n_meta_test": 1, **_SGD}),
     ("RSC", {"rsc_f_drop_factor": 1 / 3, "rsc_b_drop_factor": 1 / 3}),
     ("RSC", {"rsc_f_drop_factor": 0.5, "rsc_b_drop_factor": 0.2}),
     ("RSC", {"rsc_f_drop_factor": 2 / 7, "rsc_b_drop_factor": 3 / 7}),
@@ -115,9 +116,7 @@ def draw() -> dict[str, list]:
 def used_rows(sizes: tuple[int, ...]) -> list[int]:
     """Return the indices of the first examples of each environment, `sizes` of them."""
     starts = np.cumsum((0, *SIZES[:-1]))
-    return [
-        int(a) + i for a, size in zip(starts, sizes, strict=True) for i in range(size)
-    ]
+    return [int(a) + i for a, size in zip(starts, sizes) for i in range(size)]
 
 
 def short(x: np.ndarray) -> list:
@@ -131,7 +130,7 @@ def run(algorithms, drawn: dict[str, list], name: str, options: dict) -> list[di
     """Return the loss, the gradients and the drawn order of each batch."""
     hparams = {**NETWORK, **options}
     make = algorithms.get_algorithm_class(name)
-    algorithm = make((INPUTS,), CLASSES, len(SIZES), hparams)
+    algorithm = make((INPUTS,), CLASSES, len(options.get("sizes", SIZES)), hparams)
     state = {k: torch.tensor(x) for k, x in drawn["weights"].items()}
     algorithm.network.load_state_dict(state)
     # RSC makes its thresholds float32.
@@ -161,7 +160,7 @@ def run(algorithms, drawn: dict[str, list], name: str, options: dict) -> list[di
 
     torch.randperm = recorded_order
     results = []
-    sizes = EQUAL_SIZES if name == "MLDG" else SIZES
+    sizes = options.get("sizes", SIZES)
     rows = used_rows(sizes)
     for x, y in zip(drawn["inputs"], drawn["labels"], strict=True):
         x = torch.tensor(x, dtype=dtype)[rows].split(sizes)
@@ -183,7 +182,7 @@ def main(checkout: str) -> None:
         {
             "name": name,
             "options": options,
-            "rows": used_rows(EQUAL_SIZES if name == "MLDG" else SIZES),
+            "rows": used_rows(options.get("sizes", SIZES)),
             "batches": run(algorithms, stored, name, options),
         }
         for name, options in CASES

@@ -1,0 +1,35 @@
+r"""MLDG (Li et al., AAAI 2018, arXiv:1710.03463). Cost: 2.0 of ERM.
+
+Environments are the sources or the data's "domain", otherwise the "attribute"; each step
+draws one of them for meta-test. The inner step has the presets' rate. `variant=domainbed` has
+DomainBed's inner steps for pairs of environments, and its Adam at 1e-3, its rate for small
+images, in both kinds of steps. Its cost is 2 for each environment but one.
+
+    jbias train --config=configs/mldg.py
+    jbias train --config=configs/mldg.py:data=pacs,root=DIR,balance=domain
+
+configs/common.py lists the arguments after the colon.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """Return the experiment's config; configs/common.py documents `arg`."""
+    chosen, other_arguments = common.take_arguments(arg, variant="")
+    algo = dict(
+        name="mldg",
+        beta=1.0,
+        inner_rate=0.1,
+        meta_test=1,
+        variant=chosen.variant,
+        by="",
+    )
+    c = common.experiment(other_arguments, algo)
+    if chosen.variant == "domainbed":
+        common.use_adam(c, 1e-3)
+        c.algo.inner_rate = 1e-3
+    common.add_label(c, chosen.variant)
+    return c
