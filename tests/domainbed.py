@@ -3,6 +3,7 @@
 The files are written by tests/oracles/domainbed_meta.py.
 """
 
+import functools
 import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -56,11 +57,13 @@ def _tree(tensors: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+@functools.cache
 def load() -> dict[str, Any]:
     """Return the stored file."""
     return json.loads((ORACLES / "domainbed_meta.json").read_text())
 
 
+@functools.cache
 def weights() -> dict[str, Any]:
     """Return the parameters of the network of all stored updates."""
     return _tree(load()["weights"])
@@ -104,25 +107,27 @@ def initial_stats(algo: base.Algo) -> dict[str, Any]:
     return stats
 
 
-def gradients(
-    algo: base.Algo,
-    batch: base.Batch,
-    *,
-    stats: Mapping[str, Any] | None = None,
-    key: jax.Array = KEY,
-    static: Any = None,
-) -> tuple[float, dict[str, Any], base.Aux]:
-    """Return the loss that an algorithm minimises, its gradient, and `base.Aux`."""
-    stats = initial_stats(algo) if stats is None else stats
+def compiled(algo: base.Algo, *, static: Any = None) -> Callable:
+    """Return compute(batch, stats=None, key=KEY) -> (loss, gradient, `base.Aux`).
 
-    def loss(net_params):
-        """Return the loss of the only update, and (all losses, `base.Aux`)."""
+    The loss is that which the algorithm minimises, the gradient that of the network. stats:
+    None: the initial statistics.
+    """
+
+    def loss(net_params, stats, batch, key):
+        """Return the loss of the only update, and `base.Aux`."""
         named, aux = algo.losses({"net": net_params}, stats, batch, key, static)
-        return named[algo.updates[0].loss], (named, aux)
+        return named[algo.updates[0].loss], aux
 
-    step: Callable = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (value, (_, aux)), grads = step(weights())
-    return float(value), grads, aux
+    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+    def compute(batch, stats=None, key=KEY):
+        """Return loss, gradient and `base.Aux` of a batch; see `compiled`."""
+        stats = initial_stats(algo) if stats is None else stats
+        (value, aux), grads = step(weights(), stats, batch, key)
+        return float(value), grads, aux
+
+    return compute
 
 
 def assert_equal(update: Update, value: float, grads: Mapping[str, Any]) -> None:

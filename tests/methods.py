@@ -120,6 +120,20 @@ METHODS: Mapping[str, Method] = {
     ),
     "dsu": Method(_group(p=1.0), (_group(p=0.0),), start=1.5),
     "efdmix": Method(_group(p=1.0, stages=(1, 2, 3)), (_group(p=0.0),)),
+    "eqrm": Method(
+        with_columns(alpha=0.9, burn_in=0.0),
+        (with_columns(burn_in=1.0), {"columns": ONE_GROUP}),
+        config={"alpha": 0.9, "burn_in": 0.5},
+    ),
+    # Two moments of the gradients of the last layer are summed for each environment.
+    "fishr": Method(
+        with_columns(weight=10.0, anneal=0.0),
+        (with_columns(weight=0.0),),
+        config={"weight": 10.0, "anneal": 0.5},
+        refuses=_WITHOUT_LINEAR_HEAD,
+        refusal="needs a net that ends in a linear layer",
+        communicated=1.15,
+    ),
     "frozen_filters": Method(
         nulls=({"area": 9},),
         moves=lambda path: "conv" not in path[-2],
@@ -143,6 +157,13 @@ METHODS: Mapping[str, Method] = {
         config={"weight": 100.0, "anneal": 0.5},
     ),
     "linear_probe": Method(moves=lambda path: path[0] == "fc", start=3.0),
+    # Gradients are summed for the inner step, too.
+    "mldg": Method(
+        with_columns(beta=1.0, inner_rate=0.1),
+        (with_columns(meta_test=0),),
+        config={"beta": 1.0, "inner_rate": 0.1},
+        communicated=2.1,
+    ),
     "mixstyle": Method(
         _group(p=1.0, stages=(1, 2, 3)),
         (_group(p=0.0), _group(p=0.0, traced=("p",))),
@@ -154,6 +175,12 @@ METHODS: Mapping[str, Method] = {
         (with_columns(power=0.0), {"columns": ONE_GROUP}),
         config={"power": 0.5},
         start=2.0,
+    ),
+    "rsc": Method(
+        {"features": 0.5, "examples": 0.5},
+        ({"features": 0.0}, {"examples": 0.0}),
+        refuses=_WITHOUT_LINEAR_HEAD,
+        refusal="needs a net that ends in a linear layer",
     ),
     "sagnet": Method(
         _group(),

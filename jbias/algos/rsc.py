@@ -85,7 +85,7 @@ def unmuted(
     slopes = jnp.matmul(batch["target"], linear["kernel"].T, precision=exact)
     is_weak = is_below_quantile(slopes, 1 - features, slopes.shape[1])
     plain, muted = _logits(linear, h), _logits(linear, h * is_weak)
-    change = _label_probabilities(plain, batch) - _label_probabilities(muted, batch)
+    change = label_probabilities(plain, batch) - label_probabilities(muted, batch)
     count = len(change)
     if "weight" in batch:
         change = jnp.where(batch["weight"] > 0, change, jnp.inf)
@@ -115,7 +115,7 @@ def _logits(linear: dict[str, Array], h: Float[Array, "b c"]) -> Float[Array, "b
     return h @ linear["kernel"] + linear["bias"][None]
 
 
-def _label_probabilities(
+def label_probabilities(
     logits: Float[Array, "b k"], batch: base.Batch
 ) -> Float[Array, "b"]:
     """Return the predicted probability of each example's label.

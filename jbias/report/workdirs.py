@@ -42,6 +42,10 @@ NAMES: Mapping[str, str] = types.MappingProxyType(
         "irm": "IRM",
         "vrex": "V-REx",
         "coral": "CORAL",
+        "mldg": "MLDG",
+        "rsc": "RSC",
+        "fishr": "Fishr",
+        "eqrm": "EQRM",
         "simclr": "SimCLR",
     }
 )

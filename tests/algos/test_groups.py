@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias.algos import erm, group_dro, groups, invariance, reweight
+from jbias.algos import (
+    eqrm,
+    erm,
+    fishr,
+    group_dro,
+    groups,
+    invariance,
+    mldg,
+    reweight,
+)
 from tests import cases
 from tests.methods import COLUMNS
 
@@ -104,9 +113,10 @@ def test_impossible_options_are_refused(net, make, options):
 
 
 _INVARIANT = [invariance.coral, invariance.irm, invariance.vrex]
+_OTHERS = [eqrm.make, fishr.make, mldg.make]
 
 
-@cases.each("make", [group_dro.make, reweight.make, *_INVARIANT])
+@cases.each("make", [group_dro.make, reweight.make, *_INVARIANT, *_OTHERS])
 def test_without_training_data_only_evaluation_works(net, batch, make):
     algo = make(net)
     assert algo.net is net and algo.decide is None

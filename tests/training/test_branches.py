@@ -25,6 +25,8 @@ STATIC = (
     ("infodrop", "rate"),
     ("irm", "anneal"),
     ("vrex", "anneal"),
+    ("fishr", "anneal"),
+    ("eqrm", "burn_in"),
 )
 # Options without effect: the transfer of these configs has one strength.
 IDLE = (("debiased", "alpha"),)
