@@ -106,17 +106,18 @@ def make(
         order = draw_order(k_order, numbers)
         present = (jnp.sum(members, axis=0) > 0).astype(jnp.float32)
         tasks = make_tasks(order, meta_test, present, variant=variant)
-        train_grads, test_losses = [], []
+        factor = 1 / len(numbers) if variant else 1.0
+        train_grads = jax.tree.map(jnp.zeros_like, weights)
+        test_losses = []
         for task in tasks:
             (grads,) = pull((task.train, jnp.zeros(())))
             step = inner_step(grads, rate=inner_rate, variant=variant)
             adapted = jax.tree.map(jnp.subtract, weights, step)
             (adapted_risks, _), _ = evaluate(adapted, k_test)
-            train_grads.append(grads)
+            train_grads = jax.tree.map(jnp.add, train_grads, grads)
             test_losses.append(jnp.sum(task.test * adapted_risks))
-        factor = 1 / len(numbers) if variant else 1.0
         train_loss = factor * sum(jnp.sum(task.train * risks) for task in tasks)
-        grads = jax.tree.map(lambda *terms: factor * sum(terms), *train_grads)
+        grads = jax.tree.map(lambda g: factor * g, train_grads)
         if "consistency" in batch:
             (divergence_grads,) = pull((jnp.zeros_like(risks), jnp.ones(())))
             grads = jax.tree.map(jnp.add, grads, divergence_grads)
