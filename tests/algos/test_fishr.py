@@ -34,7 +34,7 @@ def variances(batch, h=H):
 
 
 def test_losses_and_gradients_are_those_of_domainbed():
-    """In consecutive batches, whose moving averages are carried from batch to batch."""
+    """Moving averages are carried from batch to batch."""
     sequences = list(domainbed.updates("Fishr"))
     assert [len(sequence) for sequence in sequences] == [3, 3]
     for sequence in sequences:

@@ -142,7 +142,7 @@ def test_the_divergence_of_views_is_added_with_its_gradient():
 
 @cases.each("meta_test", [1, 2, 3])
 def test_pairs_of_the_variant_have_each_environment_for_meta_train_once(meta_test):
-    """As in the reference: meta-test environments follow in turn."""
+    """Environments for meta-test follow in turn, as in the reference."""
     order = jnp.asarray([4, 2, 0, 5, 1])  # Environment 3 has no training examples.
     tasks = mldg.make_tasks(order, meta_test, jnp.ones(6), variant="domainbed")
     train, test = order[: 5 - meta_test], order[5 - meta_test :]
