@@ -61,8 +61,8 @@ def test_variances_are_those_of_the_gradients_of_single_examples(binary):
     batch = {**BATCH, "binary": binary}
 
     def loss(kernel, bias, h, target):
-        one = {"target": target[None], "binary": binary}
-        return base.example_losses((h @ kernel + bias)[None], one)[0]
+        single = {"target": target[None], "binary": binary}
+        return base.example_losses((h @ kernel + bias)[None], single)[0]
 
     example_grads = jax.vmap(jax.grad(loss, (0, 1)), (None, None, 0, 0))
     grads = jax.jit(example_grads)(KERNEL, BIAS, H, TARGET)

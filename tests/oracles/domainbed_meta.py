@@ -87,8 +87,8 @@ def example_gradients(classifier, logits, y) -> dict[str, torch.Tensor]:
         for loss in losses
     ]
     return {
-        name: torch.stack([g.flatten() for g in gradients])
-        for name, gradients in zip(named, zip(*rows, strict=True), strict=True)
+        name: torch.stack([gradients[i].flatten() for gradients in rows])
+        for i, name in enumerate(named)
     }
 
 
