@@ -52,9 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if args.verify:
-        return cli.run(lambda: _verify(args), rerun="checks again")
+        return cli.run(
+            lambda: _verify(args),
+            rerun="checks again",
+            uses_jax=False,
+            check=lambda: _check_verify(args),
+        )
     return cli.run(
-        lambda: _write(args, changes), rerun="resumes", check=lambda: _check(args)
+        lambda: _write(args, changes),
+        rerun="resumes",
+        uses_jax=not paths.is_measured(args.MODEL or ""),
+        check=lambda: _check(args, changes),
     )
 
 
@@ -87,11 +95,15 @@ def parser() -> cli.Parser:
     return arguments
 
 
-def _verify(args: argparse.Namespace) -> int:
-    """Check a card and print its differences; return the exit code."""
+def _check_verify(args: argparse.Namespace) -> None:
+    """Raise ValueError for other flags beside --verify, and for a path at which nothing is."""
     _refuse_flags(args, "--verify", allowed=("verify",))
     if not os.path.lexists(args.verify):
         errors.refuse(args.verify, "be a card or its folder", remedy="check the path")
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Check a card and print its differences; return the exit code."""
     from jbias.cards import verify
 
     checked = verify.verify(args.verify)
@@ -108,26 +120,14 @@ def _verdict(checked: "verify.Verified") -> list[str]:
     return [f"{checked.path}: verified, {counts}"]
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise ValueError for a missing MODEL, and for paths at which nothing is.
+def _check(args: argparse.Namespace, changes: Sequence[str]) -> None:
+    """Raise ValueError for arguments that are wrong for any model; without slow imports.
 
-    With --benchmark or --source, `_write` checks these flags first.
+    A folder of `jbias ask` becomes its table of answers, in place.
     """
     if not args.MODEL:
         errors.refuse("jbias card", "name MODEL or --verify=CARD")
-    if not (args.benchmark or args.source):
-        measuring_cli.check_paths(args)
-
-
-def _write(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Measure the model if necessary and write cards; return the exit code."""
-    from jbias.cards import eval_results
-
-    hub = None
-    if args.benchmark:
-        hub = eval_results.parse(args.benchmark, args.source or "")
-    elif args.source:
-        errors.refuse("--source", "be given with --benchmark=OWNER/NAME")
+    _hub(args)
     if paths.is_measured(args.MODEL):
         _refuse_flags(
             args, f"{args.MODEL}, which is measured already", allowed=_OWN_FLAGS
@@ -135,15 +135,27 @@ def _write(args: argparse.Namespace, changes: Sequence[str]) -> int:
         if changes:
             remedy = "remove it, or name the model itself"
             errors.refuse(changes[0], "be left out for measured results", remedy=remedy)
-        return _write_card(args.MODEL, args, hub)
+        return
     args.MODEL = paths.to_table(args.MODEL)
-    paths.check_model(args.MODEL)
-    paths.check_folders(
-        stimuli=args.stimuli,
-        imagenet=args.imagenet,
-        data=args.data,
-        humans=args.humans,
-    )
+    measuring_cli.check_paths(args)
+
+
+def _hub(args: argparse.Namespace) -> dict[str, str] | None:
+    """Return the entry "hub" of card.json; None without --benchmark."""
+    from jbias.cards import eval_results
+
+    if args.benchmark:
+        return eval_results.parse(args.benchmark, args.source or "")
+    if args.source:
+        errors.refuse("--source", "be given with --benchmark=OWNER/NAME")
+    return None
+
+
+def _write(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    """Measure the model if necessary and write cards; return the exit code."""
+    hub = _hub(args)
+    if paths.is_measured(args.MODEL):
+        return _write_card(args.MODEL, args, hub)
     return _measure_and_write(args, changes, hub)
 
 

@@ -156,9 +156,7 @@ def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Mo
         settled["classes"] = settings.classes
     settled = {key: value for key, value in settled.items() if value is not None}
     options = {**settled, **options}
-    is_class = isinstance(model, type)  # Refused by `as_predictor`, in one line.
-    has_weights = hasattr(model, "named_modules") and hasattr(model, "state_dict")
-    if has_weights and not is_class:
+    if hasattr(model, "named_modules") and hasattr(model, "state_dict"):
         from jbias import torch
 
         predictor = torch.wrap(model, **options)
