@@ -1,6 +1,7 @@
 """The lines at the end of a run: requests, tokens, failures, and how the answers are read."""
 
 import collections
+import os
 
 from jbias.answers import tables
 from jbias.asking import asker, ledger
@@ -71,4 +72,6 @@ def lines(
         if is_exported:
             command = f"jbias evaluate --decisions={table} --suite=SUITE, as exported"
         text_lines.append(f"next: {command}")
+    if book.answers and not is_exported:
+        text_lines.append(f"for a card: jbias card {os.path.dirname(table)}")
     return text_lines

@@ -102,7 +102,10 @@ def test_answers_in_planted_formats_are_read_as_planted(tmp_path, capsys):
     assert by_reason == {"stop", "length", "content_filter"}
     refused = next(name for name, x in planted.items() if x is FORMATS[12])
     assert rows[refused]["raw_response"] == "I can't help with that."
-    assert "20 name a class, 16 give no answer" in capsys.readouterr().err
+    *_, counts, _, measure, card = capsys.readouterr().err.splitlines()
+    assert "20 name a class, 16 give no answer" in counts
+    assert measure == f"next: jbias measure {tmp_path / 'out/decisions.csv'}"
+    assert card == f"for a card: jbias card {tmp_path / 'out'}"
 
 
 def test_the_table_is_measured_with_the_planted_shape_bias(tmp_path):
