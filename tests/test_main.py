@@ -67,7 +67,7 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=jbias:sagnt"], "no preset jbias:sagnt; did you mean 'sagnet'?"),
         (
             ["--config", "jbias:"],
-            "--config: after jbias: name one of augmix, biasbed/debiased",
+            "--config: after jbias: name one of asam, augmix, biasbed",
         ),
         (
             ["--config=configs/erm.py:data=folder,root=/nowhere/at/all"],

@@ -23,6 +23,7 @@ WITHOUT_REPORT = (  # These studies only have rows in all.csv.
     "thirty-epochs-cosine",
     "64-pixels",
     "tiny-imagenet",
+    "photographs",
 )
 FOLDERS = sorted(
     path

@@ -73,7 +73,7 @@ def test_values_and_arguments_after_two_dashes_are_no_flags():
     ("main", "argv", "message"),
     [
         (evaluate.main, ["--suite=jbias:"], "name one of suites/biases, suites/dis"),
-        (study.main, ["--config=jbias:"], "name one of augmix, biasbed/debiased"),
+        (study.main, ["--config=jbias:"], "name one of asam, augmix, biasbed"),
         (evaluate.main, ["--suite=jbias:suites/biasses"], "mean 'suites/biases'"),
     ],
 )
