@@ -5,9 +5,10 @@
 Examples: cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm*10:vmapped.
 imagenet/erm/evaluate evaluates the network with its batch norms, imagenet/erm/evaluate/folded
 with batch norms folded into convolutions. pixels/erm+mixup compiles the inputs without a
-network. Two peers may replace the algorithm: `flax`, the ResNet-50 of Flax's example for
-ImageNet, and `bare`, a minimal step of the same network. For peers, `vmem=N` sets the vector
-memory in KiB that one operation may use on a TPU (jbias.runtime.xla.compiler_options).
+network. The option sharpness=RADIUS of any algorithm adds SAM: cifar16/erm,sharpness=0.05.
+Two peers may replace the algorithm: `flax`, the ResNet-50 of Flax's example for ImageNet, and
+`bare`, a minimal step of the same network. For peers, `vmem=N` sets the vector memory in KiB
+that one operation may use on a TPU (jbias.runtime.xla.compiler_options).
 """
 
 import ast
@@ -78,6 +79,7 @@ class Row:
     strategy: str
     evaluates: bool
     folds: bool  # Whether batch norms are folded into convolutions in evaluation.
+    sharpness: float = 0.0  # Radius of SAM; 0: none.
 
     @property
     def has_second_set(self) -> bool:
@@ -122,6 +124,7 @@ def parse(text: str) -> Row:
     for option in filter(None, match["options"].split(",")):
         key, value = option.split("=")
         options[key] = _value(value)
+    radius = options.pop("sharpness", 0.0)
     inputs = () if match["evaluate"] else (*_NEEDED.get(algo, ()), *names)
     return Row(
         name=text,
@@ -133,6 +136,7 @@ def parse(text: str) -> Row:
         strategy=match["strategy"] or "looped",
         evaluates=bool(match["evaluate"]),
         folds=bool(match["folds"]),
+        sharpness=radius,
     )
 
 
@@ -163,6 +167,7 @@ LARGE = (
 )
 SMALL = (
     *algos.ALGOS,
+    "erm,sharpness=0.05",
     *(f"erm*10:{strategy}" for strategy in STRATEGIES),
     "erm/evaluate",
     "erm/evaluate/folded",

@@ -36,6 +36,7 @@ from jbias.models import folding
 from jbias.runtime import cuda_graphs, xla
 from jbias.training import input_pipeline, optim, stages, strategies
 from jbias.training import step as train_step
+from jbias.training.perturbing import sharpness
 from jbias.training.tuning import gpu_time, memory_estimate, targets
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
@@ -143,7 +144,12 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
     step_data = {name: data for name, (data, _) in shapes.items()}
     stored = {name: data for name, (_, data) in shapes.items()}
     seed_step = stages.make_seed_step(
-        algo, txs_at, inputs, setting.classes, block=algo.mix_group
+        algo,
+        txs_at,
+        inputs,
+        setting.classes,
+        block=algo.mix_group,
+        sharpness=sharpness.from_options({"radius": row.sharpness}),
     )
     init = stages.make_initialiser(algo, txs_at(1), shape=(setting.size,) * 2, first=0)
     key = jax.eval_shape(lambda: jax.random.key(0))

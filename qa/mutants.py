@@ -45,7 +45,11 @@ from qa import command
 
 ROOT = pathlib.Path(__file__).parents[1]
 AREAS = {
-    "step": ("training/step.py", "training/divergence.py"),
+    "step": (
+        "training/step.py",
+        "training/divergence.py",
+        "training/perturbing/sharpness.py",
+    ),
     "seeds": ("training/seed_axis.py", "training/prng.py"),
     "order": ("training/samplers.py",),
     "checkpoint": (
