@@ -77,6 +77,11 @@ class Update(NamedTuple):
       gradients are not clipped.
     plus: another loss, whose gradient is added after the clip.
     decay: whether weight decay applies to the trained parameters in this update.
+    when: the update is applied in steps whose static argument (Algo.static) equals `when`; None:
+      in every step. In other steps its weights and moments do not change, and its learning
+      rate follows the schedule.
+    rate: factor on the learning rate of config.optim.
+    optim: options of this update's optimiser that replace those of config.optim.
     """
 
     loss: str  # Name, a key of the losses.
@@ -84,6 +89,16 @@ class Update(NamedTuple):
     clip: float | None = None
     plus: str | None = None
     decay: bool = True
+    when: Hashable = None
+    rate: float = 1.0
+    optim: Mapping[str, Any] = types.MappingProxyType({})
+
+    def is_applied(self, static: Hashable) -> bool:
+        """Return True if a step with this static argument applies the update.
+
+        A step without a static argument (None) applies all updates.
+        """
+        return self.when is None or static is None or static == self.when
 
 
 class Algo(NamedTuple):

@@ -38,7 +38,7 @@ class Monitor:
 
     diverged: the step at which a seed diverged, by seed. rolled_back: failed steps by seed. sums,
     maxima: values by metric, by seed; maxima only for norms of gradients. counts: number of steps
-    in the sums, by seed. resets: number of calls of `reset`.
+    in each sum, by metric, by seed; steps may have different metrics. resets: number of calls of `reset`.
     latest: class loss of the last step that was read, averaged over the seeds that did not fail;
     None before such a step. _pending: (step, metrics, split) of each step that is not read yet, the
     oldest first; see `add`.
@@ -49,7 +49,7 @@ class Monitor:
     rolled_back: dict[Hashable, list[int]] = dataclasses.field(default_factory=dict)
     sums: dict[Hashable, dict[str, float]] = dataclasses.field(default_factory=dict)
     maxima: dict[Hashable, dict[str, float]] = dataclasses.field(default_factory=dict)
-    counts: dict[Hashable, int] = dataclasses.field(default_factory=dict)
+    counts: dict[Hashable, dict[str, int]] = dataclasses.field(default_factory=dict)
     resets: int = 0
     latest: float | None = None
     _pending: collections.deque = dataclasses.field(default_factory=collections.deque)
@@ -109,11 +109,12 @@ class Monitor:
 
         Only norms of gradients have maxima.
         """
-        sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
+        sums = self.sums.setdefault(seed, {})
         maxima = self.maxima.setdefault(seed, {})
-        self.counts[seed] = self.counts.get(seed, 0) + 1
+        counts = self.counts.setdefault(seed, {})
         for name, value in values.items():
-            sums[name] += value
+            sums[name] = sums.get(name, 0.0) + value
+            counts[name] = counts.get(name, 0) + 1
             if name.startswith("gradient_norm_"):
                 maxima[name] = max(value, maxima.get(name, value))
 
@@ -138,13 +139,16 @@ class Monitor:
         return len(self.diverged) == len(self.seeds)
 
     def means(self, seed: Hashable) -> dict[str, float]:
-        """Return a seed's mean of each metric, by name, since the last reset.
+        """Return a seed's mean of each metric, by name, over the steps since the last reset.
+
+        The mean is over the steps that have the metric.
 
         For norms of gradients the largest value is added as <name>_max. The result is empty if the
         seed took no step since the reset.
         """
-        sums, count = self.sums.get(seed, {}), self.counts.get(seed, 0)
-        means = {name: total / count for name, total in sums.items()}
+        counts = self.counts.get(seed, {})
+        sums = self.sums.get(seed, {})
+        means = {name: total / counts[name] for name, total in sums.items()}
         maxima = self.maxima.get(seed, {}).items()
         return {**means, **{f"{name}_max": value for name, value in maxima}}
 
@@ -174,8 +178,9 @@ class Monitor:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore the fields; state: the return value of the method `state`.
 
-        Fields that `state` lacks become empty. A common "count" of an old checkpoint becomes
-        the count of each seed. KeyError for seeds that the monitor lacks.
+        Fields that `state` lacks become empty. A count of an old checkpoint, of all seeds or of
+        all metrics of a seed, becomes the count of each metric. KeyError for seeds that the
+        monitor lacks.
         """
         seeds = {str(seed): seed for seed in self.seeds}
 
@@ -189,6 +194,9 @@ class Monitor:
         self.counts = by_seed("counts")
         if "count" in state:  # Checkpoints from before rollback have one common count.
             self.counts = dict.fromkeys(self.sums, state["count"])
+        for seed, count in self.counts.items():
+            if isinstance(count, int):
+                self.counts[seed] = dict.fromkeys(self.sums.get(seed, {}), count)
 
 
 def _pop_failure(

@@ -224,11 +224,11 @@ def from_options(
 ) -> Optimiser:
     """Return the optimiser of one update, with its schedule over `total` steps.
 
-    options: config.optim. update: an update of the algorithm; there is no weight decay if
-    `update.decay` is False. steps_per_epoch: for a warm-up in epochs. ValueError for wrong
-    options.
+    options: config.optim. update: an update of the algorithm, whose `rate` multiplies the
+    learning rate and whose `optim` replaces options; there is no weight decay if `update.decay`
+    is False. steps_per_epoch: for a warm-up in epochs. ValueError for wrong options.
     """
-    options = dict(options)
+    options = {**options, **update.optim}
     if not update.decay:
         options["decay"] = 0.0
     for of_step in ("average", "sharpness"):
@@ -253,6 +253,7 @@ def from_options(
     )
     rate = options.pop("rate")
     rate = float(rate) if type(rate) is int else rate  # An int may exceed 32 bits.
+    rate *= update.rate
     schedule = build.call_checked(
         where, make_schedule, rate, total, warmup_steps, **schedule_options
     )

@@ -656,13 +656,16 @@ def affecting_keys(
 def check_same_program(first: base.Algo, second: base.Algo, steps: int) -> None:
     """Raise ValueError unless two algorithms differ only in numbers, not in structure.
 
-    For each update, the names of its losses, its weight decay and whether it clips gradients
-    are compared; also the names of the parts, `mix_group`, and the compile-time argument of
+    For each update, the names of its losses, its weight decay, its steps, the names of its
+    optimiser's options and whether it clips gradients are compared; also the names of the parts, `mix_group`, and the compile-time argument of
     each of `steps` steps.
     """
 
     def structure(algo: base.Algo) -> list:
-        updates = [(u.loss, u.plus, u.clip is None, u.decay) for u in algo.updates]
+        updates = [
+            (u.loss, u.plus, u.clip is None, u.decay, u.when, *u.optim)
+            for u in algo.updates
+        ]
         return [*updates, *algo.parts]
 
     a, b = structure(first), structure(second)

@@ -81,11 +81,11 @@ def make_step(
 ) -> TrainStep:
     """Return the training step (state, batch, key, static=None) -> (state, metrics).
 
-    One forward pass computes all losses. Each update uses the gradient of its own loss on
-    the weights that it trains; all gradients are taken at the same weights. `key` is the
-    seed's key, equal in all steps. Metrics are scalars by name: "loss_<name>",
-    "gradient_norm_<name>" (see `_gradient`), "sharpness_<name>" (see `sharpness`), and the
-    algorithm's own.
+    One forward pass computes all losses. Each update that the step applies (`Update.when`)
+    uses the gradient of its own loss on the weights that it trains; all gradients are taken at
+    the same weights. `key` is the seed's key, equal in all steps. Metrics are scalars by name:
+    "loss_<name>", for applied updates "gradient_norm_<name>" (see `_gradient`) and
+    "sharpness_<name>" (see `sharpness`), and the algorithm's own.
 
     txs: one optimiser per update.
     average: average of the network's weights from step `first` on; None: none.
@@ -125,6 +125,9 @@ def make_step(
             )
 
         for update, tx, opt in zip(algo.updates, selected, state.opt):
+            if not update.is_applied(static):
+                opts.append(_skip_step(opt))
+                continue
             grads, norm = _gradient(update, gradient_of, state.params)
             if sharpness is not None:
                 perturbed = _perturbed(update, grads, state.params, sharpness)
@@ -217,7 +220,7 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
             name
             for update in algo.updates
             for name in (update.loss, update.plus)
-            if name
+            if name and update.is_applied(static)
         }
         zeros = {name: jax.tree.map(jnp.zeros_like, params) for name in sorted(names)}
         if "weight" in batch:
@@ -366,6 +369,25 @@ def _by_loss(
         suffix = f"_{counts[loss]}" if counts[loss] > 1 else ""
         metrics[f"{metric}_{loss}{suffix}"] = value
     return metrics
+
+
+def _skip_step(opt: PyTree) -> PyTree:
+    """Return an optimiser's state after a step without its update.
+
+    Only the counts of schedules grow, so that learning rates follow the steps of the run.
+    """
+
+    def advance(entry: Any) -> Any:
+        """Return the state of a schedule with its count increased; other entries as they are."""
+        if not isinstance(entry, optax.ScaleByScheduleState):
+            return entry
+        return entry._replace(count=entry.count + 1)
+
+    return jax.tree.map(
+        advance,
+        opt,
+        is_leaf=lambda entry: isinstance(entry, optax.ScaleByScheduleState),
+    )
 
 
 def _selected(algo: base.Algo, txs: Optimisers) -> Optimisers:

@@ -57,3 +57,25 @@ def test_a_metric_that_is_no_loss_may_be_anything():
     eyes.add(1, ({"loss_class": 1.0, "ratio": math.nan},))
     assert eyes.flush() == []
     assert eyes.latest == 1.0
+
+
+def test_a_metric_of_some_steps_has_the_mean_of_these_steps():
+    """Steps of an algorithm that alternates have different metrics."""
+    eyes = monitoring.Monitor((0,))
+    for step in range(1, 7):
+        values = {"loss_class": float(step)}
+        values["gradient_norm_even" if step % 2 == 0 else "odd"] = float(step)
+        eyes.add(step, (values,))
+    eyes.flush()
+    expected = {"loss_class": 3.5, "gradient_norm_even": 4.0, "odd": 3.0}
+    assert eyes.means(0) == {**expected, "gradient_norm_even_max": 6.0}
+
+
+def test_counts_of_old_checkpoints_hold_for_each_metric():
+    """Older checkpoints have a count per seed, or one count of all seeds."""
+    old = {"sums": {"0": {"loss_class": 6.0, "x": 3.0}, "1": {"loss_class": 9.0}}}
+    for counts in ({"counts": {"0": 3, "1": 3}}, {"count": 3}):
+        eyes = monitoring.Monitor((0, 1))
+        eyes.load({**old, **counts})
+        assert eyes.means(0) == {"loss_class": 2.0, "x": 1.0}
+        assert eyes.means(1) == {"loss_class": 3.0}

@@ -4,6 +4,7 @@ import numpy as np
 import optax
 import pytest
 
+from jbias.algos import base
 from jbias.training import optim
 from jbias.training import step as train_step
 
@@ -156,3 +157,33 @@ def test_schedules_follow_the_references_one_step_later():
     theirs = rate * (1 + np.cos(np.pi * np.arange(1, total + 1) / total)) / 2
     rates = [float(ours(step)) for step in range(total + 1)]
     np.testing.assert_allclose(rates, [rate, *theirs], rtol=1e-5, atol=1e-7)
+
+
+def test_an_update_can_have_its_own_rate_and_options():
+    """The optimiser is that of a config with these numbers."""
+    params = {"w": jnp.arange(3.0) + 1}
+    common = dict(name="adam", rate=0.1, b1=0.9, schedule={"name": "cosine"})
+
+    def trajectory(options, **fields):
+        tx = optim.from_options(
+            options, base.Update("class", **fields), total=8, steps_per_epoch=4
+        )
+        state, w = tx.init(params), params
+        for i in range(4):
+            grads = jax.tree.map(lambda x: jnp.sin(x + i), w)  # noqa: B023
+            delta, state = tx.update(grads, state, w)
+            w = optax.apply_updates(w, delta)
+        return w["w"]
+
+    changed = {**common, "rate": 0.3, "b1": 0.5, "decay": 0.1}
+    expected = trajectory(changed)
+    value = trajectory(common, rate=3.0, optim={"b1": 0.5, "decay": 0.1})
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    np.testing.assert_array_equal(trajectory(common, rate=1.0), trajectory(common))
+    assert (trajectory(common) != expected).all()
+    no_decay = trajectory(
+        common, rate=3.0, optim={"b1": 0.5, "decay": 0.1}, decay=False
+    )
+    np.testing.assert_allclose(no_decay, trajectory({**changed, "decay": 0.0}))
+    with pytest.raises(ValueError, match="config.optim: .*'b3'"):
+        trajectory(common, optim={"b3": 0.5})

@@ -103,3 +103,56 @@ def test_without_an_average_the_net_has_the_weights_of_the_state():
     _, state = moved(base.Update("more"))
     assert train_step.net_of(state)["params"] is state.params["net"]
     assert "average" not in state.stats
+
+
+TURNS = ("first", "second")
+
+
+def alternating(schedule):
+    """Return an algorithm of two updates in turn, its optimisers, and its initial state."""
+    updates = (
+        base.Update("class", is_a, when="first"),
+        base.Update("more", lambda path: not is_a(path), when="second"),
+    )
+    built = algo(*updates)
+    tx = optax.chain(optax.trace(0.5), optax.scale_by_learning_rate(schedule))
+    txs = (tx, tx)
+    return built, txs, train_step.init(built, txs, KEY, BATCH["image"])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_update_is_applied_in_its_steps_only(accumulate):
+    """Its weights and moments rest in other steps, which have no norm of its gradient."""
+    built, txs, state = alternating(lambda step: 1.0)
+    step = train_step.make_step(built, txs, accumulate=accumulate)
+    batch = {"image": jnp.ones((2, 1, 1, 3))}
+    for static, weight, other in (("first", "a", "b"), ("second", "b", "a")):
+        new, metrics = step(state, batch, KEY, static)
+        assert (new.params["net"][weight] != state.params["net"][weight]).all()
+        assert (new.params["net"][other] == state.params["net"][other]).all()
+        loss = "class" if static == "first" else "more"
+        assert {k for k in metrics if "norm" in k} == {f"gradient_norm_{loss}"}
+        assert {"loss_class", "loss_more"} <= set(metrics)
+        index = 1 - TURNS.index(static)
+        moments, old_moments = (
+            [x for x in jax.tree.leaves(s.opt[index]) if x.dtype == jnp.float32]
+            for s in (new, state)
+        )
+        assert moments
+        jax.tree.map(np.testing.assert_array_equal, moments, old_moments)
+        state = new
+    both, metrics = step(state, batch, KEY)
+    for weight in "ab":
+        assert (both.params["net"][weight] != state.params["net"][weight]).all()
+    assert {"gradient_norm_class", "gradient_norm_more"} <= set(metrics)
+
+
+def test_rates_follow_the_steps_of_the_run_through_skipped_updates():
+    """Rates are 1, 10, 100, 1000 at steps 0 to 3; moments halve at each applied update."""
+    built, txs, state = alternating(lambda step: 10.0**step)
+    step = train_step.make_step(built, txs)
+    for i in range(4):
+        state, _ = step(state, BATCH, KEY, TURNS[i % 2])
+    # Gradients are 3 by a (steps 0 and 2) and 1 by b (steps 1 and 3).
+    np.testing.assert_allclose(1 - state.params["net"]["a"], 3 + 100 * 3 * 1.5)
+    np.testing.assert_allclose(1 - state.params["net"]["b"], 10 + 1000 * 1.5)
