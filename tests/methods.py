@@ -92,12 +92,22 @@ def _no_linear(path) -> bool:
 
 METHODS: Mapping[str, Method] = {
     "erm": Method(),
+    "cdann": Method(
+        with_columns(weight=1.0, grad_penalty=0.1),
+        (with_columns(weight=0.0),),
+        config={"weight": 1.0, "grad_penalty": 0.1},
+    ),
     # A covariance of 64 features is summed for each of two environments.
     "coral": Method(
         with_columns(gamma=10.0),
         (with_columns(gamma=0.0),),
         config={"gamma": 10.0},
         communicated=1.15,
+    ),
+    "dann": Method(
+        with_columns(weight=1.0, grad_penalty=0.1),
+        (with_columns(weight=0.0),),
+        config={"weight": 1.0, "grad_penalty": 0.1},
     ),
     # On CPUs XLA sums the gradients of its two passes separately; on GPUs it adds them first
     # (AllReduceReassociate).
@@ -167,6 +177,11 @@ METHODS: Mapping[str, Method] = {
     "mixstyle": Method(
         _group(p=1.0, stages=(1, 2, 3)),
         (_group(p=0.0), _group(p=0.0, traced=("p",))),
+    ),
+    "mmd": Method(
+        with_columns(weight=10.0),
+        (with_columns(weight=0.0),),
+        config={"weight": 10.0},
     ),
     "padain": Method(_group(p=1.0), (_group(p=0.0), _group(p=0.0, traced=("p",)))),
     "pgd": Method({"eps": 0.1}, ({"eps": 0},), start=3.0),

@@ -78,7 +78,7 @@ def irm(
     `groups.from_columns` refuses.
     """
     errors.check_condition("irm", "at least 0", weight=weight)
-    return _penalised(
+    return penalised(
         "irm",
         net,
         penalty=irm_penalty,
@@ -123,7 +123,7 @@ def vrex(
     by, columns and errors: see `irm`.
     """
     errors.check_condition("vrex", "at least 0", beta=beta)
-    return _penalised(
+    return penalised(
         "vrex",
         net,
         penalty=vrex_penalty,
@@ -159,7 +159,7 @@ def coral(
     by, columns and errors: see `irm`.
     """
     errors.check_condition("coral", "at least 0", gamma=gamma)
-    return _penalised(
+    return penalised(
         "coral", net, penalty=coral_penalty, weight=gamma, by=by, columns=columns
     )
 
@@ -200,7 +200,7 @@ def _spread(x: Float[Array, "e *d"], present: Float[Array, "e"]) -> Float[Array,
     return jnp.sum(mask * jnp.square(x - centre)) / x.shape[1]
 
 
-def _penalised(
+def penalised(
     name: str,
     net: nn.Module,
     *,

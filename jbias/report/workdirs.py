@@ -46,6 +46,9 @@ NAMES: Mapping[str, str] = types.MappingProxyType(
         "rsc": "RSC",
         "fishr": "Fishr",
         "eqrm": "EQRM",
+        "dann": "DANN",
+        "cdann": "CDANN",
+        "mmd": "MMD",
         "simclr": "SimCLR",
     }
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.algos import (
+    dann,
     eqrm,
     erm,
     fishr,
@@ -13,6 +14,7 @@ from jbias.algos import (
     groups,
     invariance,
     mldg,
+    mmd,
     reweight,
 )
 from tests import cases
@@ -104,6 +106,16 @@ def test_errors_name_a_missing_column(net, by, got):
         (invariance.irm, {"anneal": 1.5}),
         (invariance.vrex, {"beta": -1}),
         (invariance.coral, {"gamma": -1}),
+        (mmd.make, {"weight": -1}),
+        (mmd.make, {"gammas": ()}),
+        (mmd.make, {"gammas": (1.0, 0.0)}),
+        (dann.dann, {"weight": -1}),
+        (dann.dann, {"grad_penalty": -0.1}),
+        (dann.dann, {"d_steps": -1}),
+        (dann.dann, {"d_rate": -1}),
+        (dann.dann, {"width": 0}),
+        (dann.dann, {"depth": 1}),
+        (dann.cdann, {"dropout": 1.0}),
     ],
 )
 def test_impossible_options_are_refused(net, make, options):
@@ -113,10 +125,11 @@ def test_impossible_options_are_refused(net, make, options):
 
 
 _INVARIANT = [invariance.coral, invariance.irm, invariance.vrex]
+_ALIGNED = [dann.cdann, dann.dann, mmd.make]
 _OTHERS = [eqrm.make, fishr.make, mldg.make]
 
 
-@cases.each("make", [group_dro.make, reweight.make, *_INVARIANT, *_OTHERS])
+@cases.each("make", [group_dro.make, reweight.make, *_INVARIANT, *_ALIGNED, *_OTHERS])
 def test_without_training_data_only_evaluation_works(net, batch, make):
     algo = make(net)
     assert algo.net is net and algo.decide is None

@@ -1,4 +1,4 @@
-"""IRM, V-REx and CORAL: penalties against NumPy, and their schedules."""
+"""IRM, V-REx, CORAL and MMD: penalties against NumPy, and their schedules."""
 
 import itertools
 
@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 from scipy import optimize
 
-from jbias.algos import erm, groups, invariance
+from jbias.algos import erm, groups, invariance, mmd
 from jbias.training import step as train_step
 from tests import cases
 from tests.methods import Columns
@@ -56,10 +56,29 @@ def coral_penalty(logits, h):
     return np.mean(pairs)
 
 
+def mmd_penalty(logits, h):
+    """Return MMD's penalty pair by pair, by explicit differences of features."""
+
+    def mean_kernel(a, b):
+        square = ((h[a][:, None] - h[b][None]) ** 2).sum(-1)
+        return sum(np.exp(-gamma * square).mean() for gamma in mmd.GAMMAS)
+
+    pairs = [
+        mean_kernel(a, a) + mean_kernel(b, b) - 2 * mean_kernel(a, b)
+        for a, b in itertools.combinations(ROWS_BY_ENVIRONMENT, 2)
+    ]
+    return np.mean(pairs)
+
+
+def discrepancy(logits, h, batch, members):
+    return mmd.discrepancy(h, members)
+
+
 CASES = {
     "irm": (invariance.irm, invariance.irm_penalty, irm_penalty),
     "vrex": (invariance.vrex, invariance.vrex_penalty, vrex_penalty),
     "coral": (invariance.coral, invariance.coral_penalty, coral_penalty),
+    "mmd": (mmd.make, discrepancy, mmd_penalty),
 }
 
 
@@ -77,6 +96,7 @@ def test_the_penalty_is_the_formula(name):
     quick=(
         "vrex",
         "irm",
+        "mmd",
     ),
 )
 def test_the_gradient_of_the_penalty_equals_the_formula(name):
@@ -147,6 +167,9 @@ def test_equal_environments_have_no_penalty():
     z, h = (jnp.asarray(np.tile(x[:5], (4, 1))) for x in (LOGITS, FEATURES))
     assert invariance.vrex_penalty(z, h, batch, members) < 1e-12
     assert invariance.coral_penalty(z, h, batch, members) < 1e-12
+    # Squared distances of equal rows are rounding errors, times at most the sum of GAMMAS.
+    rounding = 4 * np.finfo(np.float32).eps * float(jnp.sum(h**2, axis=1).max())
+    assert abs(mmd.discrepancy(h, members)) < rounding * sum(mmd.GAMMAS)
 
 
 @pytest.mark.slow
@@ -179,9 +202,9 @@ class Free(nn.Module):
 
 @cases.each("name", CASES)
 def test_the_penalty_is_added_with_a_growing_weight(name):
-    """The weight is at most 1 at first; above 1 the sum is divided, except in CORAL."""
+    """In IRM and V-REx the weight is at most 1 at first; above 1 the sum is divided."""
     make, _, _ = CASES[name]
-    word = {"irm": "weight", "vrex": "beta", "coral": "gamma"}[name]
+    word = {"irm": "weight", "vrex": "beta", "coral": "gamma", "mmd": "weight"}[name]
     kernel = RNG.normal(size=(4, 3)).astype(np.float32)
     params = {
         "net": {"h": FEATURES, "fc": {"kernel": kernel, "bias": np.zeros(3, "f")}}
@@ -193,7 +216,7 @@ def test_the_penalty_is_added_with_a_growing_weight(name):
             named, _ = algo.losses(params, {"net": {}}, batch, KEY, static)
             w = min(weight, 1) if static is False else weight
             total = named["class"] + w * named["penalty"]
-            total = total / max(w, 1) if name != "coral" else total
+            total = total / max(w, 1) if name in ("irm", "vrex") else total
             assert named[algo.updates[0].loss] == pytest.approx(float(total), rel=1e-6)
         logits = FEATURES @ kernel
         assert named["class"] == pytest.approx(cross_entropies(logits).mean(), rel=1e-5)

@@ -22,6 +22,8 @@ RATES = (0.02, 0.3)
 # Options that change the program: dropout or none, numbers of draws, and schedules.
 STATIC = (
     ("sagnet", "dropout"),
+    ("dann", "dropout"),
+    ("cdann", "dropout"),
     ("infodrop", "rate"),
     ("irm", "anneal"),
     ("vrex", "anneal"),

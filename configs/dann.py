@@ -1,0 +1,35 @@
+r"""DANN (Ganin et al., JMLR 2016, arXiv:1505.07818). Cost: 0.8 of ERM.
+
+Environments are the sources or the data's "domain", otherwise the "attribute". Steps train the
+discriminator and the network in turn, by Adam with DomainBed's moments and its rate for small
+images; for pretrained networks DomainBed has the rate 5e-5.
+
+    jbias train --config=configs/dann.py
+    jbias train --config=configs/dann.py:data=pacs,root=DIR
+
+configs/common.py lists the arguments after the colon.
+"""
+
+import ml_collections
+
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """Return the experiment's config; configs/common.py documents `arg`."""
+    algo = dict(
+        name="dann",
+        weight=1.0,
+        grad_penalty=0.0,
+        d_steps=1,
+        d_rate=1.0,
+        d_optim=dict(b1=0.5, b2=0.9, decay=0.0),
+        width=256,
+        depth=3,
+        dropout=0.0,
+        by="",
+    )
+    c = common.experiment(arg, algo)
+    common.use_adam(c, 1e-3)
+    common.update(c, dict(optim=dict(b1=0.5, b2=0.9)))
+    return c
