@@ -287,8 +287,8 @@ def _adversarial(
             return base.forward_features(net, params, stats, image, key, train=False)
 
         logits, h, _ = jax.eval_shape(features_of, net_variables)
-        zeros = (jnp.zeros((1, x.shape[-1])) for x in (h, logits))
-        return discriminator.init(key, *zeros)
+        features = jnp.zeros((1, h.shape[-1]))
+        return discriminator.init(key, features, jnp.zeros((1, logits.shape[-1])))
 
     def in_turn(step: int, steps: int) -> str:
         """Return the static argument of a step, counted from 0 (see `dann` for the rule)."""
