@@ -202,7 +202,7 @@ class Free(nn.Module):
 
 @cases.each("name", CASES)
 def test_the_penalty_is_added_with_a_growing_weight(name):
-    """In IRM and V-REx the weight is at most 1 at first; above 1 the sum is divided."""
+    """The weight is at most 1 at first, and above 1 divides the sum, for IRM and V-REx."""
     make, _, _ = CASES[name]
     word = {"irm": "weight", "vrex": "beta", "coral": "gamma", "mmd": "weight"}[name]
     kernel = RNG.normal(size=(4, 3)).astype(np.float32)

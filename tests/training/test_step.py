@@ -110,11 +110,10 @@ TURNS = ("first", "second")
 
 def alternating(schedule):
     """Return an algorithm of two updates in turn, its optimisers, and its initial state."""
-    updates = (
+    built = algo(
         base.Update("class", is_a, when="first"),
         base.Update("more", lambda path: not is_a(path), when="second"),
     )
-    built = algo(*updates)
     tx = optax.chain(optax.trace(0.5), optax.scale_by_learning_rate(schedule))
     txs = (tx, tx)
     return built, txs, train_step.init(built, txs, KEY, BATCH["image"])
