@@ -33,9 +33,10 @@ Deviations:
 - The number 1e-12 is that of davda54/sam; ASAM has 1e-16, google-research/sam none (0 / 0).
 - davda54/sam's own `adaptive` has no eta and adapts biases, too.
 
-In bfloat16 convolutions round w + e to 8 bits. Most single changes are smaller than that; on
-average over the weights the rounded change is e, with added noise that is independent of the
-gradient.
+In bfloat16, convolutions round w + e to 8 bits, and most single changes are smaller than
+that. With the sizes of a ResNet-18 (weights near 0.02, changes near 1.5e-5) a quarter of the
+rounded weights change; along e their change is e within 2 %, and it is 2.2 times as long, by
+noise (tests/training/test_sharpness.py).
 """
 
 from collections.abc import Mapping
