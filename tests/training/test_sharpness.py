@@ -378,6 +378,20 @@ def test_a_radius_of_zero_is_the_program_of_erm():
     assert program_text(sharpness={"radius": 0.1}) != plain
 
 
+def test_a_second_pass_doubles_the_operations():
+    """FLOPs before XLA's optimisation: 2 of ERM's, and a few percent for e on a tiny net."""
+    algo, txs = erm.make(Net()), (optax.sgd(0.1),)
+    batch = {"image": jnp.ones((64, 16, 16, 3)), "target": jnp.ones((64, 3)) / 3}
+    state = jax.eval_shape(lambda: train_step.init(algo, txs, KEY, batch["image"][:1]))
+
+    def flops(radius):
+        sharpness = sharpness_aware.from_options({"radius": radius})
+        step = jax.jit(train_step.make_step(algo, txs, sharpness=sharpness))
+        return step.lower(state, batch, KEY).cost_analysis()["flops"]
+
+    assert flops(0.1) / flops(0.0) == pytest.approx(2, rel=0.05)
+
+
 def test_a_traced_radius_gives_the_weights_of_a_number():
     """config.vary can list radii, and 0 among them, in one program."""
     algo = linear_algorithm(quadratic)
