@@ -40,7 +40,7 @@ class Method:
     inputs: the batch transforms that it needs. refuses: names of the networks on which it is
     refused, with `refusal` in the message, unless it has the options `remedy`.
     communicated: largest bytes that a step moves between devices, as a multiple of the
-    gradients' bytes.
+    gradients' bytes. passes: number of passes through the same batch norms in a step.
     """
 
     strong: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -55,6 +55,7 @@ class Method:
     refusal: str = ""
     remedy: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     communicated: float = 1.05
+    passes: int = 1
 
     @property
     def options(self) -> dict[str, Any]:
@@ -173,6 +174,7 @@ METHODS: Mapping[str, Method] = {
         (with_columns(meta_test=0),),
         config={"beta": 1.0, "inner_rate": 0.1},
         communicated=2.1,
+        passes=2,
     ),
     "mixstyle": Method(
         _group(p=1.0, stages=(1, 2, 3)),
