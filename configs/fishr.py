@@ -1,7 +1,9 @@
 r"""Fishr (Rame et al., ICML 2022, arXiv:2109.02934). Cost: 1.0 of ERM.
 
-Environments are the sources or the data's "domain", otherwise the "attribute". Weight, decay
-of the averages and the share of the steps without penalty are DomainBed's.
+Environments are the sources or the data's "domain", otherwise the "attribute". Decay of the
+averages and the share of the steps without penalty are DomainBed's. The weight is the
+smallest of its search: its default, 1,000, is for pretrained networks, and too strong for
+new ones with few examples of each environment in a batch.
 
     jbias train --config=configs/fishr.py
     jbias train --config=configs/fishr.py:data=pacs,root=DIR,balance=domain
@@ -16,5 +18,5 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """Return the experiment's config; configs/common.py documents `arg`."""
-    algo = dict(name="fishr", weight=1000.0, anneal=0.3, ema=0.95, by="")
+    algo = dict(name="fishr", weight=10.0, anneal=0.3, ema=0.95, by="")
     return common.experiment(arg, algo)

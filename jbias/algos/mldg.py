@@ -51,7 +51,7 @@ def make(
     variant: "domainbed": L = 1/n sum_(i, j) [R_i(w) + beta R_j(w - step(dR_i/dw))] over pairs of
       one of the environments for meta-train and one for meta-test, which follow in turn. The
       inner step is the first step of Adam, step(g) = inner_rate * g / (|g| + 1e-8). A step costs
-      2 (n - meta_test) steps of ERM for n environments.
+      up to 2 (n - meta_test) steps of ERM for n environments.
     by: column of the environments, or several joined by +; by default "domain" (the number of
       the source, or a column of the data set) or, without such a column, "attribute".
     columns: columns of the training data, which a run fills in. None: return an algorithm
