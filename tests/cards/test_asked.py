@@ -52,9 +52,13 @@ def ask(folder, decided):
         request = book.send(name, input_tokens=9, answer_tokens=30)
         book.answer(request, name, content)
     book.close()
-    answers = ledger.Ledger(str(folder)).answers
     answer_table.write(
-        str(folder), shown, answers, model="tiny", prompt=questions.CHOICE
+        str(folder),
+        shown,
+        answers=book.answers,
+        refused=book.refused,
+        model="tiny",
+        prompt=questions.CHOICE,
     )
 
 
