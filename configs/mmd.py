@@ -1,7 +1,7 @@
 r"""MMD (Li et al., CVPR 2018, as in arXiv:2007.01434). Cost: 1.0 of ERM.
 
 Between all environments of a batch, as in DomainBed: the sources or the data's "domain",
-otherwise the "attribute".
+otherwise the "attribute". The cost is the number of operations.
 
     jbias train --config=configs/mmd.py
     jbias train --config=configs/mmd.py:data=pacs,root=DIR
