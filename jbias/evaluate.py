@@ -66,14 +66,16 @@ _TABLE_FLAGS = ("set", "parse", "options", "humans")
 _UNUSED = {
     "--checkpoint": ("once", "interval", "columns", *_TABLE_FLAGS),
     "--decisions and --suite": (
+        "ensemble",
         "once",
         "interval",
         "step",
         *cli.FILE_FLAGS,
         *_TABLE_FLAGS,
     ),
-    "--decisions alone": ("once", "interval", "step", *cli.FILE_FLAGS),
+    "--decisions alone": ("ensemble", "once", "interval", "step", *cli.FILE_FLAGS),
     "--predict": (
+        "ensemble",
         "once",
         "interval",
         "step",
@@ -82,8 +84,15 @@ _UNUSED = {
         "zoo",
         *_TABLE_FLAGS,
     ),
-    "--follow and --suite": ("step", "columns", *cli.FILE_FLAGS, *_TABLE_FLAGS),
+    "--follow and --suite": (
+        "ensemble",
+        "step",
+        "columns",
+        *cli.FILE_FLAGS,
+        *_TABLE_FLAGS,
+    ),
     "--follow alone": (
+        "ensemble",
         "only",
         "out",
         "step",
@@ -222,6 +231,12 @@ def parser() -> cli.Parser:
         "in a Python file of yours, see above",
     )
     parser.add_argument(
+        "--ensemble",
+        choices=("logits", "probabilities"),
+        help="with --checkpoint: for each run with several seeds, also measure the ensemble of "
+        "its seeds, the mean of their logits or probabilities (default: only the seeds)",
+    )
+    parser.add_argument(
         "--follow",
         metavar="WORKDIR",
         help="instead of --checkpoint: workdir of a run in progress. Each checkpoint that the "
@@ -258,6 +273,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias.evals import (
         command,
         decision_tables,
+        ensembles,
         model_inputs,
         networks,
         predictors,
@@ -312,6 +328,10 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         measured_networks = call.load(
             paths, args, opened_suite.run["step"], open_timm=open_timm
         )
+        if args.ensemble:
+            measured_networks = ensembles.with_ensembles(
+                measured_networks, args.ensemble
+            )
     in_part: list[str] = []
     for network in measured_networks:
         _run_suite(network, opened_suite, out, call, in_part, whole=not args.only)
