@@ -76,7 +76,9 @@ def _train(run: setup.OpenRun) -> None:
         first, states, step = position.stage, position.states, position.step
     run.log.start(step)
     if position is not None:
-        resuming.resume(store, position.info)
+        average = run.stages[first].stage.average
+        needs_evaluation = average is not None and average.valley is not None
+        resuming.resume(store, position.info, needs_evaluation=needs_evaluation)
         del position  # Its states are donated to the first steps.
     resuming.restore_decisions(
         store, run.stages, decide=run.evaluator.decide, stop=run.stop
@@ -143,10 +145,19 @@ def train_stage(
             )
             if todo.action is Action.EVALUATE:
                 with store.saving_on_data_error(latest):
+                    decided = experiment.decide_averages(states, step)
+                    if decided is None:  # A stop was requested.
+                        continue
+                    latest.states = decided
+                    experiment.recompute_statistics(latest, step)
+                    states = latest.states
                     evaluation = experiment.evaluate(states, step)
                     if evaluation is not None:  # None: a stop was requested.
                         store.write_evaluation(evaluation)
             elif todo.action is Action.SAVE:
+                with store.saving_on_data_error(latest):
+                    experiment.recompute_statistics(latest, step)
+                states = latest.states
                 store.save(
                     experiment, states, step, without_evaluation=todo.without_evaluation
                 )

@@ -26,6 +26,10 @@ from jbias.runtime import checkpoint_files, heap, messages
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
 
+# Keys of an average of the network in the stats of a train state, and, in the average, of
+# statistics that were computed from training images for the averaged weights.
+AVERAGE, RECOMPUTED = "average", "recomputed_stats"
+
 
 def load(
     workdir: str | os.PathLike,
@@ -233,7 +237,8 @@ def read_nets(
             differing = seals.differences(info, run)
             if differing:
                 raise seals.foreign_error(path, differing)
-        nets = [_net_of(state) for state in checkpoint_files.read_stored_states(path)]
+        stored = checkpoint_files.read_stored_states(path)
+        nets = [network_of(state["params"], state["stats"]) for state in stored]
         # Damaged bytes may still be valid numbers. Older checkpoints have no checksums.
         if "nets" in sealed and sealed["nets"] != nets_checksums(nets):
             raise ValueError("its weights do not match their sum")
@@ -257,7 +262,7 @@ def nets_of(states: Sequence[Any]) -> list[Net]:
 
     The average of the network is returned if the state has one, else the current network.
     """
-    return [_net_of({"params": s.params, "stats": s.stats}) for s in states]
+    return [network_of(state.params, state.stats) for state in states]
 
 
 def nets_checksums(nets: Sequence[Net]) -> list[int]:
@@ -273,14 +278,17 @@ def _checksum(tree: Any) -> int:
     return total
 
 
-def _net_of(state: Mapping[str, Any]) -> Net:
-    """Return the average of a train state's network if stored, else the current network.
+def network_of(params: Mapping[str, Any], stats: Mapping[str, Any]) -> Net:
+    """Return the network to evaluate: the average if a train state has one, else the current one.
 
-    Other entries of the average, which only training needs, are left out.
+    params, stats: of the train state. Entries of the average that only training needs are left
+    out.
     """
-    current = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
-    net = state["stats"].get("average", current)
-    return {"params": net["params"], "stats": net["stats"]}
+    if AVERAGE not in stats:
+        return {"params": params["net"], "stats": stats["net"]}
+    average = stats[AVERAGE]
+    stats_of_net = average.get(RECOMPUTED, average["stats"])
+    return {"params": average["params"], "stats": stats_of_net}
 
 
 def _make_network(

@@ -13,12 +13,13 @@ import numpy as np
 from jbias import evals, run_spec
 from jbias.data import config_sets, loader
 from jbias.evals import inference
-from jbias.measures import cue_conflict, cue_ranks
+from jbias.measures import cue_conflict, cue_ranks, decisions
 from jbias.runs import record_store, results
 from jbias.runtime import mesh, messages
 from jbias.runtime import processes as teams
 from jbias.training import monitoring, stages
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 from jbias.training.placement import PlacedStage
 from jbias.training.seed_axis import PackedStates
 from jbias.training.stopping import AgreedStop
@@ -137,6 +138,34 @@ class Evaluator:
         num_members = len(self._members)
         is_complete = all(len(of_set) == num_members for of_set in decided.values())
         return decided if is_complete else None
+
+    def validation_losses(
+        self, placed: PlacedStage, states: PackedStates
+    ) -> list[float] | None:
+        """Return the validation loss of each member's current network, in nats.
+
+        The networks are not averages of weights. The loss is the mean of the cross-entropy over
+        the images of the validation set. None if a stop was requested.
+        """
+        layout, test, losses = placed.layout, self.tests[0], []
+        rule = self._decision_rule(test)
+        rule = rule._replace(label=np.asarray(test.columns["label"]))
+        for wave, trees in enumerate(states):
+            nets = layout.to_device(tuple(map(averages.current, trees)), wave)
+            for predictions in inference.decide_sets(
+                placed.score,
+                nets,
+                self._batches([test.images]),
+                rules=[rule],
+                split=functools.partial(layout.split_wave, number=wave),
+                halt=self._stop.is_agreed,
+                fetch=functools.partial(mesh.fetch, mesh=self._devices),
+            ):
+                losses += [
+                    decisions.cross_entropy(prediction.likelihood)
+                    for prediction in predictions
+                ]
+        return losses if len(losses) == len(self._members) else None
 
     def _decision_rule(self, test: config_sets.TestSet) -> inference.DecisionRule:
         """Return the rule that turns logits into decisions about a data set.

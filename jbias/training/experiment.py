@@ -3,12 +3,14 @@
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from jaxtyping import PyTree
 
 from jbias.runtime import processes
 from jbias.training import monitoring, placement, run_log, schedule, stages
+from jbias.training.averaging import averages
 from jbias.training.evaluator import Evaluation, Evaluator
 from jbias.training.seed_axis import PackedStates
 from jbias.training.stopping import AgreedStop
@@ -22,6 +24,12 @@ class NextSteps(NamedTuple):
     steps: placement.Steps  # Their data and compile-time arguments.
     count: int
     is_new: bool  # Their program is not compiled yet.
+
+
+class LatestStates(Protocol):
+    """An object with the latest states of a stage, such as `store.LastGood`."""
+
+    states: PackedStates
 
 
 class Experiment:
@@ -54,6 +62,7 @@ class Experiment:
         self._steps_per_dispatch, self._profiler = steps_per_dispatch, profiler
         self._compiled: set = set()  # The programs that were dispatched.
         self._has_data = False  # True after the first `take`.
+        self._recomputed_step: int | None = None  # See `recompute_statistics`.
 
     @property
     def stage(self) -> stages.Stage:
@@ -125,6 +134,54 @@ class Experiment:
         self._log.progress(step, done.count, is_new=done.is_new)
         if self.plan.is_evaluation(step):
             self._log.failures(self._monitor.flush(), self.stage.rollback)
+
+    def decide_averages(self, states: PackedStates, step: int) -> PackedStates | None:
+        """Return the states after the decisions of SWAD at an evaluation; None after a stop.
+
+        States without such an average, and states whose decisions at this step are made already,
+        are returned unchanged; otherwise `states` are donated. A loss that is NaN or infinite
+        counts as the largest float32.
+        """
+        average, placed = self.stage.average, self.placed
+        if average is None or average.valley is None:
+            return states
+        number = placed.evaluation_number(step)
+        stored = placed.losses(states)
+        if not any(np.isnan(losses[number]) for losses in stored):
+            return states
+        losses = self._evaluator.validation_losses(placed, states)
+        if losses is None:
+            return None
+        largest = np.finfo(np.float32).max
+        plans = [
+            averages.plan(
+                stored_losses,
+                loss if np.isfinite(loss) else largest,
+                number,
+                options=average.valley,
+            )
+            for stored_losses, loss in zip(stored, losses, strict=True)
+        ]
+        return placed.carry_out_plans(states, plans)
+
+    def recompute_statistics(self, latest: LatestStates, step: int) -> None:
+        """Recompute the statistics of averages in the states, unless done after this step.
+
+        Nothing is done without an average whose statistics are recomputed. latest: its `states`
+        are replaced after each batch. ValueError if an image cannot be read, in all processes.
+        """
+        average = self.stage.average
+        if average is None or not average.batches or self._recomputed_step == step:
+            return
+        batches = self.placed.recompute_statistics(latest.states)
+        while True:
+            streams = self.stage.feed.streams
+            with self._group.raise_together("the images of a batch", streams):
+                states = next(batches, None)
+            if states is None:
+                break
+            latest.states = states
+        self._recomputed_step = step
 
     def evaluate(self, states: PackedStates, step: int) -> Evaluation | None:
         """Return the evaluation of all members after `step`; None if a stop was requested."""

@@ -3,14 +3,17 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-from jaxtyping import PyTree
+import numpy as np
+from jaxtyping import Float, PyTree
 
+from jbias.runtime import mesh
 from jbias.training import seed_axis, stages, strategies
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 
 
 class Steps(NamedTuple):
@@ -37,6 +40,8 @@ class PlacedStage:
     score_folded: seed_axis.WaveFunction  # `score` with folded norms.
     can_skip_members: bool  # True if `skip_members` is allowed.
     scanned: int  # Steps in one compiled loop; 0: steps are dispatched one by one.
+    add_statistics: seed_axis.MultiStep  # `SeedProgram.add_statistics` of all members.
+    carry_out: seed_axis.WaveFunction  # `SeedProgram.carry_out` of a wave.
 
     def scorer(self, eval_norm: str) -> seed_axis.WaveFunction:
         """Return the function that computes a wave's logits in evaluation.
@@ -65,6 +70,48 @@ class PlacedStage:
     def nets(self, states: seed_axis.PackedStates) -> list[dict[str, PyTree]]:
         """Return the network of each member, {"params", "stats"}, from packed states."""
         return [train_step.net_of(state) for state in self.layout.unpack(states)]
+
+    def evaluation_number(self, step: int) -> int:
+        """Return the number, in the stage from 0, of the evaluation after a step."""
+        return -(-(step - self.stage.first) // self.stage.eval_interval) - 1
+
+    def losses(self, states: seed_axis.PackedStates) -> list[Float[np.ndarray, "n"]]:
+        """Return the validation losses that each member's average of SWAD has stored."""
+        stored = tuple(
+            tuple(tree.stats[averages.KEY]["losses"] for tree in wave)
+            for wave in states
+        )
+        return [*self.layout.split(mesh.fetch(stored, self.layout.devices))]
+
+    def carry_out_plans(
+        self, states: seed_axis.PackedStates, plans: Sequence[averages.Plan]
+    ) -> seed_axis.PackedStates:
+        """Return the states after the plans of SWAD; plans: one per member. Donates `states`."""
+        packed_plans = self.layout.pack_on_devices(plans)
+        new_states = []
+        for number, wave in enumerate(states):
+            on_devices = self.layout.to_device(wave, number)
+            new_wave = self.carry_out(on_devices, packed_plans[number], None, None)
+            if len(states) > 1:  # Waves that are not computed are on the host.
+                new_wave = mesh.fetch(new_wave, self.layout.devices)
+            new_states.append(new_wave)
+        return tuple(new_states)
+
+    def recompute_statistics(
+        self, states: seed_axis.PackedStates
+    ) -> Iterator[seed_axis.PackedStates]:
+        """Yield the states after each batch of recomputing the statistics of averages.
+
+        The batches are those of the stage's first steps. `states`, and each yielded value, are
+        donated. ValueError if an image cannot be read.
+        """
+        stage = self.stage
+        for number in range(stage.average.batches):
+            step = stage.first + number % (stage.last - stage.first)
+            (arguments,) = self.batches(step)
+            shared = (stage.feed.shared(step), np.int32(number))
+            states, _ = self.add_statistics(states, [arguments], shared, None)
+            yield states
 
     def count_steps(self, step: int, until: int, limit: int) -> int:
         """Return the number of steps, from `step` on, that can be dispatched together.
@@ -168,6 +215,8 @@ def fit_to_devices(
         step=seed_axis.multi_step(program.step, resolved, layout, scanned=scanned),
         score=seed_axis.map_seeds(program.logits, resolved, layout),
         score_folded=seed_axis.map_seeds(program.folded_logits, resolved, layout),
+        add_statistics=seed_axis.multi_step(program.add_statistics, resolved, layout),
+        carry_out=seed_axis.map_seeds(program.carry_out, resolved, layout, donate=True),
         can_skip_members=resolved.dispatch != "unrolled" and not layout.width(0),
         scanned=scanned,
     )

@@ -38,14 +38,18 @@ def restore(
     return Position(stage, packed, info["step"], info)
 
 
-def resume(run_store: store.RunStore, info: Mapping[str, Any]) -> None:
+def resume(
+    run_store: store.RunStore, info: Mapping[str, Any], *, needs_evaluation: bool
+) -> None:
     """Restore the monitor, the best accuracies and the files of records from a checkpoint.
 
     Records of the step's evaluation that are lost or damaged are written again. If another process
     evaluates the step or has evaluated it, the step counts as left to that process, and the monitor
     is reset.
 
-    info: the checkpoint's `info`, as `save` stores it.
+    info: the checkpoint's `info`, as `save` stores it. needs_evaluation: a step that was saved
+    without its evaluation is evaluated again, even if its records exist, because the states depend
+    on evaluations.
     """
     step, is_main = info["step"], run_store.group.is_main
     run_store.monitor.load(info["watch"])
@@ -55,7 +59,8 @@ def resume(run_store: store.RunStore, info: Mapping[str, Any]) -> None:
     is_evaluated = is_main and record_store.is_evaluated(run_store.workdir, step)
     is_evaluated = run_store.group.broadcast("what is evaluated", is_evaluated)
     evaluates_elsewhere = run_store.spec.run.evaluate == "elsewhere"
-    if info.get("left") and (evaluates_elsewhere or is_evaluated):
+    is_done = evaluates_elsewhere or (is_evaluated and not needs_evaluation)
+    if info.get("left") and is_done:
         run_store.left = step
         run_store.monitor.reset()
     if info["records"]:

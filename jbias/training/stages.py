@@ -52,6 +52,11 @@ class SeedProgram(NamedTuple):
     step: seed_axis.SeedFunction  # The argument is (seed argument, batch).
     logits: seed_axis.SeedFunction  # The network's logits in evaluation.
     decide: folding.Apply  # (variables, images in [0, 1]) -> the same logits.
+    # Adds a batch to the recomputed statistics of an average; the argument is that of `step`,
+    # and the shared value a pair (shared rows, number of the batch).
+    add_statistics: seed_axis.SeedFunction | None = None
+    # Carries out an `averages.Plan`, its argument.
+    carry_out: seed_axis.SeedFunction | None = None
 
     @property
     def folded_logits(self) -> seed_axis.SeedFunction:
@@ -76,7 +81,8 @@ class Stage:
     The functions are not compiled, and not bound to devices; see `placement.fit_to_devices`.
 
     members: all seeds of all branches. program: the functions of one seed of the first
-    branch. rollback: None: a failed seed is frozen.
+    branch. average: the average of weights that the states keep, if any. eval_interval: steps
+    from an evaluation to the next. rollback: None: a failed seed is frozen.
     """
 
     spec: run_spec.StageSpec
@@ -89,6 +95,8 @@ class Stage:
     program: SeedProgram
     # Maps the values of config.vary of a branch to the functions of that branch.
     program_for: Callable[[tuple], SeedProgram]
+    average: averages.Average | None = None
+    eval_interval: int = 1
     rollback: divergence.Rollback | None = None
 
     @property
@@ -196,6 +204,10 @@ def build_stages(
     `input_plan.make_pipeline`.
     """
     config, built = spec.config, []
+    run_steps = sum(
+        _num_steps(stage_spec, stage_plans["train"])
+        for stage_spec, stage_plans in zip(spec.stages, plans, strict=True)
+    )
     first_source = plans[0]["train"].source
     # Raises ValueError if the strategy does not suit the devices.
     strategies.resolve_strategy(spec.run.strategy, devices)
@@ -210,6 +222,7 @@ def build_stages(
             _build_stage(
                 stage_spec,
                 built[-1].last if built else 0,
+                run_steps=run_steps,
                 spec=spec,
                 plans=stage_plans,
                 images=images,
@@ -243,10 +256,16 @@ def build_stages(
     return built
 
 
+def _num_steps(stage_spec: run_spec.StageSpec, plan: input_plan.InputPlan) -> int:
+    """Return the number of steps of a stage; plan: of its training set."""
+    return max(1, round(stage_spec.config["epochs"] * plan.order.steps_per_epoch))
+
+
 def _build_stage(
     stage_spec: run_spec.StageSpec,
     first: int,
     *,
+    run_steps: int,
     spec: run_spec.RunSpec,
     plans: Mapping[str, input_plan.InputPlan],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
@@ -256,12 +275,24 @@ def _build_stage(
     """Return one stage of a run.
 
     stage_spec: the spec of this stage, a part of `spec`. first: number of the stage's first
-    step in the run. Other arguments: see `build_stages`.
+    step in the run. run_steps: steps of all stages. Other arguments: see `build_stages`.
     """
     number, where, options = stage_spec
     config, plan, source = spec.config, plans["train"], plans["train"].source
     steps_per_epoch, num_classes = plan.order.steps_per_epoch, len(source.classes)
-    total = max(1, round(options["epochs"] * steps_per_epoch))
+    total = _num_steps(stage_spec, plan)
+    eval_interval = jc.to_steps(
+        config["eval_every"], steps_per_epoch=steps_per_epoch, total=run_steps
+    )
+    average = averages.from_options(
+        options["optim"].get("average", 0.0),
+        averages.Steps(total, steps_per_epoch, eval_interval),
+    )
+    if average and average.valley and spec.run.evaluate == "elsewhere":
+        raise ValueError(
+            f"{where}.optim.average: swad needs validation losses during training, so that "
+            "config.run.evaluate must be here, got elsewhere"
+        )
     rollback = divergence.rollback_in_steps(
         config.get("rollback"), first, steps_per_epoch=steps_per_epoch, total=total
     )
@@ -288,6 +319,7 @@ def _build_stage(
         return make_program(
             algo,
             optim_options,
+            average=average,
             shape=source.shape,
             first=first,
             total=total,
@@ -319,7 +351,16 @@ def _build_stage(
             (key, values), batch = argument
             return program_for(values).step(state, (key, batch), shared, static)
 
-        program = program._replace(step=step_of_branch)
+        def add_statistics_of_branch(
+            state: Any, argument: Any, shared: Any, static: Hashable
+        ) -> Any:
+            (key, values), batch = argument
+            add = program_for(values).add_statistics
+            return add(state, (key, batch), shared, static)
+
+        program = program._replace(
+            step=step_of_branch, add_statistics=add_statistics_of_branch
+        )
     pipelines = plans
     if images is not None:
         transforms = (*inputs, *other_inputs)
@@ -354,6 +395,8 @@ def _build_stage(
         feed=data_feed.Feed(pipelines, first),
         program=program,
         program_for=program_for,
+        average=average,
+        eval_interval=eval_interval,
         rollback=rollback,
     )
 
@@ -362,12 +405,17 @@ def make_program(
     algo: base.Algo,
     optim_options: Mapping[str, Any],
     *,
+    average: averages.Average | None,
     shape: tuple[int, int],
     first: int,
     total: int,
     steps_per_epoch: int,
     rollback: divergence.Rollback | None,
     in_chunks: bool,
+    inputs: Sequence[build.BatchTransform],
+    other: Sequence[build.BatchTransform],
+    classes: int,
+    fix: Mapping[str, int],
     **step_options: Any,
 ) -> SeedProgram:
     """Return the functions of one seed for an algorithm and an optimiser.
@@ -376,11 +424,9 @@ def make_program(
     pixels. first: the stage's first step in the run. total: number of steps of the stage.
     rollback: None: a failed seed is frozen. in_chunks: compute gradients of convolution
     kernels in chunks of the batch (`convolutions.chunk_kernel_gradients`; for one CPU).
-    step_options: further arguments of `make_seed_step`.
+    average: average of the weights that the states keep. inputs, other, classes, fix: see
+    `make_seed_step`. step_options: options of `step.make_step`.
     """
-    average = averages.from_options(
-        optim_options.get("average", 0.0), total=total, steps_per_epoch=steps_per_epoch
-    )
 
     def make_optimisers(rate_scale: Any) -> tuple:
         """Return one optimiser per update, with its learning rate times `rate_scale`."""
@@ -395,6 +441,10 @@ def make_program(
     step = make_seed_step(
         algo,
         make_optimisers,
+        inputs,
+        classes,
+        other=other,
+        fix=fix,
         average=average,
         first=first,
         rollback=rollback,
@@ -408,6 +458,10 @@ def make_program(
     return SeedProgram(
         draw=divergence.with_fallback(draw) if rollback else draw,
         step=convolutions.chunk_kernel_gradients(step) if in_chunks else step,
+        add_statistics=_make_statistics_step(
+            algo, inputs, classes, other=other, fix=fix
+        ),
+        carry_out=_carry_out,
         logits=inference.make_scorer(decide),
         decide=decide,
     )
@@ -515,6 +569,40 @@ def reader_options(
     return loader.ReaderOptions(threads, workers, *mesh.local_part(devices))
 
 
+# (argument of a seed, shared rows, number of the step) -> the batch after all transforms.
+_BatchMaker = Callable[[Any, Any, Any], dict[str, Any]]
+
+
+def _make_batch_maker(
+    inputs: Iterable[build.BatchTransform],
+    classes: int,
+    *,
+    other: Iterable[build.BatchTransform] = (),
+    fix: Mapping[str, int] = types.MappingProxyType({}),
+) -> _BatchMaker:
+    """Return a function that assembles and transforms the batch of a seed.
+
+    Its arguments: (key, rows of the batch or their indices by data set), rows on the device by
+    data set, and the number of the step. Each dict has "train" and, with a second data set,
+    "other", which becomes the entry "other" of the batch. Arguments: see `make_seed_step`.
+    """
+
+    def make_batch(argument, shared, step):
+        """Return the transformed batch; arguments: see `_make_batch_maker`."""
+        key, indices = argument
+        augment_key = prng.key(fix["augment"]) if "augment" in fix else key
+        gather = jax.named_scope("data")(input_pipeline.assemble_batch)
+        batch = gather(shared["train"], indices["train"], classes)
+        if "other" in indices:
+            other_batch = gather(shared["other"], indices["other"], None)
+            other_key = prng.stream(augment_key, "augment/other")
+            batch["other"] = transform_batch(other_batch, other_key, step, other)
+        inputs_key = prng.stream(augment_key, "augment")
+        return transform_batch(batch, inputs_key, step, inputs)
+
+    return make_batch
+
+
 def make_seed_step(
     algo: base.Algo,
     make_optimisers: Callable[[Any], tuple],
@@ -535,6 +623,7 @@ def make_seed_step(
     transforms of the batch of a second data set. rollback: None: a failed seed is frozen.
     fix: config.fix. step_options: options of `step.make_step`.
     """
+    make_batch = _make_batch_maker(inputs, classes, other=other, fix=fix)
 
     def make_step(rate_scale: Any) -> train_step.TrainStep:
         return train_step.make_step(algo, make_optimisers(rate_scale), **step_options)
@@ -550,28 +639,61 @@ def make_seed_step(
         )
 
     def step(state, argument, shared, static):
-        """Assemble and transform the batch, take a training step, and return (state, metrics).
+        """Make the batch, take a training step, and return (state, metrics).
 
-        argument: (key, rows of the batch or their indices by data set). shared: rows on the
-        device by data set. Each dict has "train" and, with a second data set, "other", which
-        becomes the entry "other" of the batch.
+        argument, shared: see `_make_batch_maker`.
         """
-        key, indices = argument
-        augment_key, algorithm_key = (
-            prng.key(fix[source]) if source in fix else key
-            for source in ("augment", "algorithm")
-        )
-        gather = jax.named_scope("data")(input_pipeline.assemble_batch)
-        batch = gather(shared["train"], indices["train"], classes)
-        if "other" in indices:
-            other_batch = gather(shared["other"], indices["other"], None)
-            other_key = prng.stream(augment_key, "augment/other")
-            batch["other"] = transform_batch(other_batch, other_key, state.step, other)
-        inputs_key = prng.stream(augment_key, "augment")
-        batch = transform_batch(batch, inputs_key, state.step, inputs)
-        return guarded_step(state, batch, algorithm_key, static)
+        batch = make_batch(argument, shared, state.step)
+        return guarded_step(state, batch, _algorithm_key(argument, fix), static)
 
     return step
+
+
+def _algorithm_key(argument: tuple[Any, Any], fix: Mapping[str, int]) -> Any:
+    """Return the key of a seed's algorithm: the seed's, or that of config.fix.algorithm.
+
+    argument: (key of the seed, batch). fix: config.fix.
+    """
+    return prng.key(fix["algorithm"]) if "algorithm" in fix else argument[0]
+
+
+def _make_statistics_step(
+    algo: base.Algo,
+    inputs: Iterable[build.BatchTransform],
+    classes: int,
+    *,
+    other: Iterable[build.BatchTransform],
+    fix: Mapping[str, int],
+) -> seed_axis.SeedFunction:
+    """Return the function `SeedProgram.add_statistics`; arguments: see `make_seed_step`."""
+    make_batch = _make_batch_maker(inputs, classes, other=other, fix=fix)
+
+    def add_statistics(state, argument, shared, static):
+        """Add a batch to the recomputed statistics; return (state, {})."""
+        shared_rows, number = shared
+        batch = make_batch(argument, shared_rows, number)
+        key = prng.stream(_algorithm_key(argument, fix), "statistics")
+        average = averages.add_statistics(
+            state.stats[averages.KEY],
+            algo.net,
+            batch["image"],
+            jax.random.fold_in(key, number),
+            number,
+        )
+        return state._replace(stats={**state.stats, averages.KEY: average}), {}
+
+    return add_statistics
+
+
+def _carry_out(state, decided, shared, static):
+    """Return the state after a plan for its average (`averages.Plan`); a seed function.
+
+    A frozen seed, whose step is negative, stays as it is.
+    """
+    average = state.stats[averages.KEY]
+    is_active = decided.is_active & (state.step >= 0)
+    average = averages.carry_out(average, decided._replace(is_active=is_active))
+    return state._replace(stats={**state.stats, averages.KEY: average})
 
 
 @jax.named_scope("inputs")

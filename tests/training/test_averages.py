@@ -3,15 +3,19 @@
 import itertools
 
 import jax
+import ml_collections
 import numpy as np
 import pytest
 
 from benchmarks import common
-from jbias.runtime import mesh
-from jbias.training import placement
+from jbias import data, train
+from jbias.algos import base
+from jbias.runtime import mesh, signals
+from jbias.training import initial_nets, placement
 from jbias.training import step as train_step
-from jbias.training.averaging import averages
-from tests import smoke_runs
+from jbias.training.averaging import averages, loss_valley
+from tests import smoke_runs, test_resume
+from tests.oracles import swad as swad_oracle
 
 EPS = np.finfo(np.float32).eps
 
@@ -116,13 +120,13 @@ def test_seeds_that_train_together_have_the_averages_of_seeds_alone(uniform):
 def test_a_number_is_the_decay_of_an_exponential_average():
     """Configs of older runs have a number."""
     net = {"params": {"w": np.float32(3)}, "stats": {}}
-    options = dict(total=10, steps_per_epoch=5)
-    old = averages.from_options(0.5, **options)
-    new = averages.from_options(dict(name="exponential", decay=0.5), **options)
+    steps = averages.Steps(10, 5, 5)
+    old = averages.from_options(0.5, steps)
+    new = averages.from_options(dict(name="exponential", decay=0.5), steps)
     for average in (old, new):
         state = average.update(average.start(net), {**net, "params": {"w": 5.0}}, 20)
         assert state["params"]["w"] == 4
-    assert averages.from_options(0.0, **options) is None
+    assert averages.from_options(0.0, steps) is None
 
 
 @pytest.mark.parametrize(
@@ -134,8 +138,210 @@ def test_a_number_is_the_decay_of_an_exponential_average():
         (dict(name="exponential"), "decay"),
         (dict(name="median"), r"average\.name.*exponential"),
         (dict(first=3), "must have a name"),
+        (dict(name="swad", n_converge=0), "n_converge must be a whole number >= 1"),
+        (dict(name="swad", statistics="none"), "statistics: must be one of average"),
+        (dict(name="uniform", batches=5), "batches"),
+        (dict(name="swad", batches=0), "batches: must be a whole number >= 1"),
     ],
 )
 def test_wrong_options_are_refused(option, message):
     with pytest.raises(ValueError, match=message):
-        averages.from_options(option, total=10, steps_per_epoch=5)
+        averages.from_options(option, averages.Steps(10, 5, 5))
+
+
+def random_nets(number, count):
+    """Return `count` networks of two weights, drawn by `number`."""
+    draws = np.random.default_rng(number).normal(size=(count, 2)).astype(np.float32)
+    return [{"params": {"w": x[:1]}, "stats": {"mean": x[1:]}} for x in draws]
+
+
+@pytest.mark.parametrize("number", range(0, 36, 3))
+def test_the_average_of_swad_is_the_mean_of_the_selected_segments(number):
+    """The oracle is NumPy's mean over the segments that `loss_valley.select` names.
+
+    A segment has three steps, the last one a single step. Values are of order 1; each mean of n
+    numbers rounds at most n times.
+    """
+    options, losses = swad_oracle.losses_of(number)
+    options = loss_valley.Options(*options)
+    total = 3 * len(losses) - 2
+    average = averages.swad(options, averages.Steps(total, 3, 3))
+    nets = random_nets(number, total + 1)
+    state = average.start(nets[0])
+    update, carry_out = jax.jit(average.update), jax.jit(averages.carry_out)
+    for t, net in enumerate(nets[1:]):
+        state = update(state, net, t)
+        if t < 2:  # Before the first evaluation.
+            assert_equal(averages_net(state), net)
+        if (t + 1) % 3 and t + 1 < total:
+            continue
+        evaluation = t // 3
+        decided = averages.plan(
+            np.asarray(state["losses"]), losses[evaluation], evaluation, options=options
+        )
+        state = carry_out(state, decided)
+        so_far = [np.float32(x) for x in losses[: evaluation + 1]]
+        selected = loss_valley.select(so_far, options).evaluated
+        means = [segment_mean(nets, i, total) for i in selected]
+        np.testing.assert_allclose(
+            weights_of(averages_net(state)), np.mean(means, axis=0), atol=1e-5
+        )
+    again = carry_out(state, decided._replace(is_active=np.bool_(False)))
+    assert_equal(again, state)
+
+
+def test_a_single_step_is_the_network_itself_to_the_bit():
+    average = averages.swad(loss_valley.Options(), averages.Steps(1, 1, 1))
+    first, net = random_nets(0, 2)
+    state = average.update(average.start(first), net, 0)
+    decided = averages.plan(np.asarray(state["losses"]), 0.5, 0, options=average.valley)
+    assert_equal(averages_net(averages.carry_out(state, decided)), net)
+
+
+def averages_net(state):
+    """Return the network to evaluate, from an average's state."""
+    return averages.network({}, {averages.KEY: state})
+
+
+def weights_of(net):
+    """Return the two weights of a network of `random_nets`."""
+    return np.concatenate([net["params"]["w"], net["stats"]["mean"]])
+
+
+def segment_mean(nets, segment, total):
+    """Return NumPy's mean of the weights after the steps of a segment."""
+    steps = range(3 * segment + 1, min(3 * segment + 3, total) + 1)
+    return np.mean([weights_of(nets[step]).astype(np.float64) for step in steps], 0)
+
+
+def test_a_decision_of_swad_is_made_once():
+    options = loss_valley.Options()
+    losses = np.asarray([1.0, np.nan], np.float32)
+    assert averages.plan(losses, 0.5, 1, options=options).is_active
+    assert not averages.plan(losses, 0.5, 0, options=options).is_active
+
+
+def test_recomputed_statistics_are_the_means_over_the_first_batches():
+    """The oracle recovers each batch's statistics from running statistics with a decay of 0.9.
+
+    The recovery multiplies rounding by ten. Recomputing again changes no bit.
+    """
+    average = dict(name="uniform", first="1 step", statistics="recompute", batches=3)
+    stage = common.with_seeds(smoke_runs.stage(config(average, inputs=())), (0,))
+    placed = placement.fit_to_devices(stage, mesh.make(1))
+    states, _ = placed.advance(placed.start(), placed.take(0, 1))
+    (before,) = jax.device_get(placed.layout.unpack(states))
+    *_, states = placed.recompute_statistics(states)
+    (after,) = jax.device_get(placed.layout.unpack(states))
+    assert_equal(after.params, before.params)
+    old, images = before.stats[averages.KEY], stage.feed.shared(0)["train"]["image"]
+    statistics = []
+    for step in range(3):
+        image = images[stage.feed.batch(0, step)["train"]].astype(np.float32) / 255
+        _, new = base.forward(stage.algo.net, old["params"], old["stats"], image, None)
+        of_batch = jax.tree.map(lambda n, o: (n - 0.9 * o) / 0.1, new, old["stats"])
+        statistics.append(jax.tree.leaves(of_batch))
+    evaluated = train_step.net_of(after)
+    assert_equal(evaluated["params"], old["params"])
+    for i, mean in enumerate(jax.tree.leaves(evaluated["stats"])):
+        expected = np.mean([leaves[i] for leaves in statistics], axis=0)
+        np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-5)
+    *_, states = placed.recompute_statistics(states)
+    (again,) = jax.device_get(placed.layout.unpack(states))
+    assert_equal(again.stats, after.stats)
+
+
+SWAD = dict(name="swad", n_converge=2, n_tolerance=2, tolerance_ratio=0.5)
+
+
+@pytest.mark.slow
+def test_a_run_by_swad_ends_with_the_mean_that_its_validation_losses_choose(tmp_path):
+    """The oracle has the weights after each step, and NumPy's losses on the validation set."""
+    average = {**SWAD, "statistics": "average"}
+    c = config(average, eval_every="2 steps")
+    train.run(c, tmp_path / "run")
+    nets = nets_by_step(average, which=(0, 1), steps=12)
+    valid = data.load("shapes", "valid", **{k: c["valid"][k] for k in ("n",)})
+    images = np.stack([valid.image(i) for i in range(len(valid))]).astype("f4") / 255
+    labels = np.asarray(valid.columns["label"])
+    net = smoke_runs.stage(c).algo.net
+    final = initial_nets.load_initial_nets(tmp_path / "run", (0, 1))
+    for seed in (0, 1):
+        current = [of_step[seed][0] for of_step in nets]
+        losses = []
+        for weights in current[1::2]:
+            logits = np.asarray(net.apply(weights, images), np.float64)
+            log_sums = np.log(np.exp(logits).sum(-1))
+            losses.append(np.mean(log_sums - logits[np.arange(len(labels)), labels]))
+        options = loss_valley.Options(2, 2, 0.5)
+        selected = loss_valley.select(losses, options).evaluated
+        assert len(selected) > 1
+        steps = [step for i in selected for step in (2 * i, 2 * i + 1)]
+        saved = [jax.tree.leaves(current[step]) for step in steps]
+        for i, weights in enumerate(jax.tree.leaves(final[seed])):
+            expected = np.mean([leaves[i] for leaves in saved], axis=0)
+            np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "average",
+    [
+        0.9,
+        dict(name="uniform", first="2 steps", statistics="recompute", batches=2),
+        {**SWAD, "batches": 2},
+    ],
+    ids=["exponential", "uniform", "swad"],
+)
+def test_a_run_with_an_average_that_is_killed_ends_the_same(average, tmp_path):
+    entries = dict(eval_every="2 steps", save_every="3 steps")
+    c = ml_collections.ConfigDict(config(average, **entries))
+    test_resume.finish(c, tmp_path / "unbroken")
+    for trigger, number in (("step", 4), ("save", 3), ("rename", 5), ("step", 3)):
+        process = smoke_runs.start(c, tmp_path / "run", trigger, str(number))
+        process.communicate(timeout=600)
+    test_resume.finish(c, tmp_path / "run")
+    test_resume.assert_same_end(tmp_path / "unbroken", tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_run_by_swad_that_was_stopped_at_an_evaluation_evaluates_it_again(tmp_path):
+    """The state that was saved without its evaluation is not what later steps need."""
+    c = config({**SWAD, "batches": 2}, eval_every="2 steps", save_every="3 steps")
+    train.run(c, tmp_path / "unbroken")
+    stop, num_checks = signals.StopSignal(), 0
+    attach = stop.attach
+
+    def attach_and_stop(agreed):
+        """Request a stop at the first check after step 6."""
+        attach(agreed)
+        is_agreed = agreed.is_agreed
+
+        def check(step=None):
+            nonlocal num_checks
+            num_checks += 1
+            if step == 6:
+                agreed.received = "SIGTERM"
+            return is_agreed() if step is None else is_agreed(step)
+
+        agreed.is_agreed = check
+
+    stop.attach = attach_and_stop
+    with pytest.raises(signals.Interrupted, match="at step 6"):
+        train.run(c, tmp_path / "run", stop_signal=stop)
+    assert num_checks
+    # The second start evaluates step 6, and dies after step 7.
+    second = smoke_runs.start(
+        ml_collections.ConfigDict(c), tmp_path / "run", "step", "1"
+    )
+    second.communicate(timeout=600)
+    assert (tmp_path / "run/evals/6.jsonl").exists()
+    train.run(c, tmp_path / "run")
+    test_resume.assert_same_end(tmp_path / "unbroken", tmp_path / "run")
+
+
+def test_swad_is_refused_if_another_process_evaluates():
+    c = config(SWAD)
+    c["run"]["evaluate"] = "elsewhere"
+    with pytest.raises(ValueError, match="swad needs validation losses"):
+        smoke_runs.stage(c)

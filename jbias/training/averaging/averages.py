@@ -13,10 +13,23 @@ uniform: the simple moving average of Arpit et al., "Ensemble of Averages", Neur
   Code: https://github.com/salesforce/ensemble-of-averages at 19183f1, domainbed/algorithms.py,
   class MovingAvg. Deviations: its first mean is of w_99 and w_100, the paper's and ours of w_100
   and w_101 (first="100 steps"); it freezes batch norms, whose statistics are then constant.
-  Each step rounds the mean once, by at most half a unit in the last place of float32.
+  Each step rounds the mean twice, by at most half a unit in the last place of float32.
 
-One average costs one copy of the network per seed in memory, and reads and writes each weight of
-the copy once per step.
+swad: Cha et al., NeurIPS 2021 (https://arxiv.org/abs/2102.08604): the mean over a stretch of
+  training that validation losses choose (`loss_valley`). The validation losses are those of the
+  current network on the run's validation set, measured before each evaluation, which then
+  evaluates the average as if training ended there. Code: https://github.com/khanrc/swad at
+  252190e, domainbed/swad.py and trainer.py. Deviations: the first evaluation is after the first
+  interval, not after the first step; a run goes on after the valley has ended, and its average
+  stays; losses are means over all validation images, not over domains.
+
+Memory per seed, in copies of the network: 1 for exponential and uniform; 3 and
+max(n_converge, n_tolerance) for swad, 9 by default. Each step reads and writes 1 copy (swad: 2).
+
+Statistics of batch norms: "average" averages running statistics like weights. "recompute"
+replaces them, before each evaluation and each save, by the means of the batch statistics over
+`batches` training batches, the first of the stage, as torch.optim.swa_utils.update_bn does. The
+batches, their augmentation and the network's random draws are equal at every evaluation.
 """
 
 import types
@@ -25,39 +38,62 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from flax import linen as nn
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jbias import build, errors
 from jbias import config as jc
+from jbias.algos import base
+from jbias.models import layers, trained
+from jbias.training.averaging import loss_valley
 
 Net = Mapping[str, PyTree]  # {"params", "stats"}.
+AverageState = dict[str, PyTree]  # The averaged "params" and "stats", and more entries.
 
-KEY = "average"  # Key of the average in the `stats` of a train state.
+KEY = trained.AVERAGE  # Key of the average in the `stats` of a train state.
+_NET_KEYS = ("params", "stats")
+STATISTICS = ("average", "recompute")
 
 
 class Average(NamedTuple):
-    """An average, as functions of its state: a dict with the averaged "params" and "stats".
+    """An average, as functions of its state.
 
     start: (first network) -> the initial state.
     update: (state, network after a step, number of the step in the stage from 0) -> new state.
+    valley: options of SWAD, which needs validation losses; None for other averages.
+    batches: number of batches to recompute the statistics of batch norms from; 0: none.
     """
 
-    start: Callable[[Net], dict[str, PyTree]]
-    update: Callable[[Mapping[str, PyTree], Net, Int[Array, ""]], dict[str, PyTree]]
+    start: Callable[[Net], AverageState]
+    update: Callable[[AverageState, Net, Int[Array, ""]], AverageState]
+    valley: loss_valley.Options | None = None
+    batches: int = 0
 
 
-def network(
-    params: Mapping[str, PyTree], stats: Mapping[str, PyTree]
-) -> dict[str, PyTree]:
-    """Return the network to evaluate: the average if the state has one, else the current one.
+class Steps(NamedTuple):
+    """The steps of a stage that an average depends on."""
 
-    params, stats: of a train state.
-    """
-    net = stats.get(KEY, {"params": params["net"], "stats": stats["net"]})
-    return {"params": net["params"], "stats": net["stats"]}
+    total: int
+    per_epoch: int
+    per_evaluation: int
+
+    @property
+    def num_evaluations(self) -> int:
+        """Number of evaluations in the stage, also at its last step."""
+        return -(-self.total // self.per_evaluation)
 
 
-def copy(net: Net) -> dict[str, PyTree]:
+network = (
+    trained.network_of
+)  # The network to evaluate, from a state's params and stats.
+
+
+def current(state: Any) -> dict[str, PyTree]:
+    """Return the current network of a train state, not its average."""
+    return {"params": state.params["net"], "stats": state.stats["net"]}
+
+
+def copy(net: Net) -> AverageState:
     """Return a copy of a network, as a step cannot donate the same buffer twice."""
     return jax.tree.map(jnp.copy, dict(net))
 
@@ -65,9 +101,7 @@ def copy(net: Net) -> dict[str, PyTree]:
 def exponential(*, decay: float) -> Average:
     """Return an exponential moving average; decay: in (0, 1)."""
 
-    def update(
-        state: Mapping[str, PyTree], net: Net, t: Int[Array, ""]
-    ) -> dict[str, PyTree]:
+    def update(state: AverageState, net: Net, t: Int[Array, ""]) -> AverageState:
         d = jnp.minimum(decay, (1 + t) / (10 + t))
         return jax.tree.map(lambda a, b: d * a + (1 - d) * b, dict(state), dict(net))
 
@@ -77,45 +111,235 @@ def exponential(*, decay: float) -> Average:
 def uniform(*, first: int) -> Average:
     """Return the mean of the networks after step `first` and all later steps."""
 
-    def update(
-        state: Mapping[str, PyTree], net: Net, t: Int[Array, ""]
-    ) -> dict[str, PyTree]:
-        # The number of networks in the mean so far; 0: the average is the current network.
-        count = jnp.maximum(t + 1 - first, 0)
-
-        def mean(old: Array, new: Array) -> Array:
-            return jnp.where(count == 0, new, old + (new - old) / (count + 1))
-
-        return jax.tree.map(mean, dict(state), dict(net))
+    def update(state: AverageState, net: Net, t: Int[Array, ""]) -> AverageState:
+        return _add_to_mean(dict(state), dict(net), jnp.maximum(t + 1 - first, 0))
 
     return Average(start=copy, update=update)
 
 
-def _make_exponential(
-    where: str, total: int, steps_per_epoch: int, *, decay: float
-) -> Average | None:
+def _add_to_mean(mean: PyTree, new: PyTree, count: Int[Array, ""]) -> PyTree:
+    """Return the mean of `count` + 1 trees: `mean` is of the first `count`, `new` the last.
+
+    With a count of 0, return `new` unchanged.
+    """
+
+    def add(old: Array, new: Array) -> Array:
+        return jnp.where(count == 0, new, old + (new - old) / (count + 1))
+
+    return jax.tree.map(add, mean, new)
+
+
+def swad(options: loss_valley.Options, steps: Steps) -> Average:
+    """Return the average of SWAD.
+
+    Entries of its state, beside the network to evaluate:
+    segment: the mean of the networks since the latest evaluation.
+    kept: the mean of the segments that are in the average for good.
+    queue: the latest segments, stacked, the oldest first.
+    losses: the validation loss of each evaluation of the stage; NaN for later evaluations.
+    """
+
+    def start(net: Net) -> AverageState:
+        return {
+            **copy(net),
+            "segment": copy(net),
+            "kept": jax.tree.map(jnp.zeros_like, dict(net)),
+            "queue": jax.tree.map(
+                lambda x: jnp.zeros((options.depth, *x.shape), x.dtype), dict(net)
+            ),
+            "losses": jnp.full(steps.num_evaluations, jnp.nan, jnp.float32),
+        }
+
+    def update(state: AverageState, net: Net, t: Int[Array, ""]) -> AverageState:
+        segment = _add_to_mean(state["segment"], dict(net), t % steps.per_evaluation)
+        is_unevaluated = jnp.isnan(state["losses"]).all()
+        net_to_evaluate = jax.tree.map(
+            lambda old, new: jnp.where(is_unevaluated, new, old),
+            {key: state[key] for key in _NET_KEYS},
+            dict(net),
+        )
+        return {**state, **net_to_evaluate, "segment": segment}
+
+    return Average(start=start, update=update, valley=options)
+
+
+class Plan(NamedTuple):
+    """A host's decision about a seed's average at an evaluation.
+
+    Coefficients are of the mean `kept`, and then of each segment of the queue, which already has
+    the new segment.
+    """
+
+    loss: Float[Any, ""]
+    evaluation: Int[Any, ""]  # Number of the evaluation in the stage, from 0.
+    is_active: Any  # False: nothing changes.
+    kept: Float[Any, "q+1"]
+    net: Float[Any, "q+1"]
+
+
+def plan(
+    losses: Float[Any, "n"],
+    loss: float,
+    evaluation: int,
+    *,
+    options: loss_valley.Options,
+) -> Plan:
+    """Return the plan of SWAD for a seed at an evaluation.
+
+    losses: the entry "losses" of the seed's average. loss: the validation loss of the current
+    network. evaluation: number of the evaluation in the stage, from 0.
+    """
+    import numpy as np
+
+    loss = np.float32(loss)
+    earlier = [float(x) for x in losses if not np.isnan(x)]
+    before = loss_valley.select(earlier, options) if earlier else None
+    after = loss_valley.select([*earlier, float(loss)], options)
+    num_before = len(before.added) if before else 0
+    is_active = np.isnan(losses[evaluation]) and not (before and before.is_dead)
+
+    def coefficients(segments: tuple[int, ...], num_kept: int) -> Any:
+        """Return the coefficients of the mean of segments, whose first `num_kept` are kept."""
+        weights = np.zeros(options.depth + 1, np.float32)
+        if num_kept:
+            weights[0] = num_kept / len(segments)
+        for segment in segments[num_kept:] if is_active else ():
+            place = options.depth - (len(earlier) - segment)
+            assert place >= 1, f"segment {segment} has left the queue"
+            weights[place] += 1 / len(segments)
+        return weights
+
+    return Plan(
+        loss=loss,
+        evaluation=np.int32(evaluation),
+        is_active=np.bool_(is_active),
+        kept=coefficients(after.added, num_before),
+        net=coefficients(after.evaluated, len(after.added)),
+    )
+
+
+def carry_out(state: AverageState, decided: Plan) -> AverageState:
+    """Return the state of SWAD's average after an evaluation."""
+
+    def push(queue: Array, segment: Array) -> Array:
+        return jnp.concatenate([queue[1:], segment[None]])
+
+    queue = jax.tree.map(push, state["queue"], state["segment"])
+
+    def combine(weights: Float[Array, "q+1"], kept: PyTree) -> PyTree:
+        """Return the sum of `kept` and the segments of the queue, times their weights."""
+
+        def combine_leaf(x: Array, segments: Array) -> Array:
+            factors = weights[1:].reshape(-1, *(1,) * x.ndim)
+            return weights[0] * x + jnp.sum(factors * segments, axis=0)
+
+        return jax.tree.map(combine_leaf, kept, queue)
+
+    kept = combine(decided.kept, state["kept"])
+    new_state = {
+        **state,
+        **combine(decided.net, kept),
+        "segment": state["segment"],
+        "kept": kept,
+        "queue": queue,
+        "losses": state["losses"].at[decided.evaluation].set(decided.loss),
+    }
+    return jax.tree.map(
+        lambda new, old: jnp.where(decided.is_active, new, old), new_state, state
+    )
+
+
+def recomputing(average: Average, batches: int) -> Average:
+    """Return the average with statistics that are recomputed from `batches` batches.
+
+    Its state also has an entry trained.RECOMPUTED, the recomputed statistics.
+    """
+
+    def start(net: Net) -> AverageState:
+        return {
+            **average.start(net),
+            trained.RECOMPUTED: jax.tree.map(jnp.copy, net["stats"]),
+        }
+
+    def update(state: AverageState, net: Net, t: Int[Array, ""]) -> AverageState:
+        recomputed = state[trained.RECOMPUTED]
+        inner = {k: v for k, v in state.items() if k != trained.RECOMPUTED}
+        return {**average.update(inner, net, t), trained.RECOMPUTED: recomputed}
+
+    return average._replace(start=start, update=update, batches=batches)
+
+
+def add_statistics(
+    state: AverageState,
+    net: nn.Module,
+    image: Float[Array, "b h w c"],
+    key: PRNGKeyArray,
+    number: Int[Array, ""],
+) -> AverageState:
+    """Return the state with a further batch in the mean of its recomputed statistics.
+
+    number: number of the batch from 0; batch 0 starts a new mean. Statistics of batch norms that
+    the network does not use are the averaged ones.
+    """
+
+    def keep_batch_statistic(call, args, options, context):
+        """Return the statistic of the batch instead of the new running statistic."""
+        is_update = context.method_name == "_update_average"
+        if is_update and isinstance(context.module, layers.BatchNorm):
+            _, new = args
+            return new.mean(0) if new.ndim > 1 else new
+        return call(*args, **options)
+
+    with nn.intercept_methods(keep_batch_statistic):
+        _, stats = base.forward(net, state["params"], state["stats"], image, key)
+    mean = _add_to_mean(state[trained.RECOMPUTED], stats, number)
+    return {**state, trained.RECOMPUTED: mean}
+
+
+def _make_exponential(where: str, steps: Steps, *, decay: float) -> Average | None:
     """Return the exponential average of the options; None if `decay` is 0."""
     errors.check(0 <= decay < 1, f"{where}.decay", "be in [0, 1)", decay)
     return exponential(decay=decay) if decay else None
 
 
-def _make_uniform(
-    where: str, total: int, steps_per_epoch: int, *, first: str = "100 steps"
-) -> Average:
+def _make_uniform(where: str, steps: Steps, *, first: str = "100 steps") -> Average:
     """Return the uniform average of the options.
 
     first: a duration such as "100 steps" or "25 %"; from the stage's last step on, the average is
     the last network.
     """
-    steps = jc.to_steps(
-        first, steps_per_epoch=steps_per_epoch, total=total, where=f"{where}.first"
+    first_step = jc.to_steps(
+        first,
+        steps_per_epoch=steps.per_epoch,
+        total=steps.total,
+        where=f"{where}.first",
     )
-    return uniform(first=steps)
+    return uniform(first=first_step)
 
 
-# By name, functions (place in messages, steps of the stage, steps per epoch, **options).
+def _make_swad(
+    where: str,
+    steps: Steps,
+    *,
+    n_converge: int = 3,
+    n_tolerance: int = 6,
+    tolerance_ratio: float = 0.3,
+) -> Average:
+    """Return the average of SWAD; options: see `loss_valley.Options`."""
+    errors.check_whole(where, n_converge, low=1, name="n_converge")
+    errors.check_whole(where, n_tolerance, low=1, name="n_tolerance")
+    errors.check(tolerance_ratio >= 0, where, "be 0 or more", tolerance_ratio)
+    options = loss_valley.Options(n_converge, n_tolerance, tolerance_ratio)
+    return swad(options, steps)
+
+
+# By name, functions (place in messages, steps of the stage, **options).
 AVERAGES = types.MappingProxyType(
-    {"exponential": _make_exponential, "uniform": _make_uniform}
+    {"exponential": _make_exponential, "uniform": _make_uniform, "swad": _make_swad}
+)
+# By name, the default of the option "statistics".
+_STATISTICS = types.MappingProxyType(
+    {"exponential": "average", "uniform": "average", "swad": "recompute"}
 )
 
 
@@ -130,18 +354,25 @@ def check_name(where: str, option: float | Mapping[str, Any]) -> None:
 
 def from_options(
     option: float | Mapping[str, Any],
+    steps: Steps,
     *,
-    total: int,
-    steps_per_epoch: int,
     where: str = "config.optim.average",
 ) -> Average | None:
     """Return the average of config.optim.average; None without an average.
 
     option: a dict with a name of AVERAGES and options, or the decay of an exponential average, 0
-    for none. total: number of steps of the stage. where: name of the entry in the config.
-    ValueError for wrong options.
+    for none. Options of all averages: `statistics`, one of STATISTICS, and `batches` (default:
+    100), only with statistics="recompute". where: name of the entry in the config. ValueError
+    for wrong options.
     """
     if not isinstance(option, Mapping):
         return exponential(decay=option) if option else None
     make, options = build.lookup(where, option, AVERAGES)
-    return build.call_checked(where, make, where, total, steps_per_epoch, **options)
+    statistics = options.pop("statistics", _STATISTICS[option["name"]])
+    errors.check_choice(f"{where}.statistics", statistics, STATISTICS)
+    batches = 0
+    if statistics == "recompute":
+        batches = options.pop("batches", 100)
+        errors.check_whole(f"{where}.batches", batches, low=1)
+    average = build.call_checked(where, make, where, steps, **options)
+    return recomputing(average, batches) if average and batches else average

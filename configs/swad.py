@@ -1,0 +1,38 @@
+r"""SWAD, flat minima by averages of weights (Cha et al., NeurIPS 2021, arXiv:2102.08604).
+
+Cost: 1.0 of ERM per step; nine copies of the network per seed; at each evaluation, the validation
+set once more and a forward pass over 100 training batches. Evaluates the mean of the weights over
+the stretch of training in which the validation loss is low; training is ERM's. The options are
+the authors'; `eval_every` sets the length of a segment, and at least three evaluations are needed.
+The authors fine-tune pretrained ResNets by Adam at 5e-5 and evaluate every 50 to 500 steps; here
+the presets' recipe is used. They recompute batch norms, unless frozen, from 500 batches, once.
+No recipe for ImageNet was published. Report the last evaluation (`--selection=last_n:1`), as the
+validation set has chosen the stretch already.
+
+    jbias train --config=configs/swad.py
+    jbias train --config=configs/swad.py:data=imagenet,root=DIR --config.eval_every='2 %'
+
+configs/common.py lists the arguments after the colon.
+"""
+
+import ml_collections
+
+from jbias import config as jc
+from jbias.configs import common
+
+
+def get_config(arg: str = "") -> ml_collections.ConfigDict:
+    """Return the experiment's config; configs/common.py documents `arg`."""
+    c = common.experiment(arg, dict(name="erm"))
+    is_smoke = "smoke" in jc.explicit_arguments(arg)
+    common.use_average(
+        c,
+        name="swad",
+        n_converge=3,
+        n_tolerance=6,
+        tolerance_ratio=0.3,
+        statistics="recompute",
+        batches=2 if is_smoke else 100,
+    )
+    common.add_label(c, "swad")
+    return c
