@@ -73,14 +73,17 @@ def save_run(
     module: nn.Module,
     variables: Mapping[str, Any],
     classes: class_names.Classes | None = None,
+    *,
+    size: int = 224,
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `load`.
 
-    classes: names of the classes to store; None: none.
+    classes: names of the classes to store; None: none. size: side of the images that the network
+    was trained on, in pixels.
 
     ValueError if the folder is not empty, or the module is not a network of MODELS or has
     another number of classes than `classes`.
     """
     from jbias.models import trained
 
-    trained.save_run(workdir, module, variables, classes=classes)
+    trained.save_run(workdir, module, variables, classes=classes, size=size)

@@ -414,10 +414,11 @@ def save_run(
     variables: Mapping[str, Any],
     *,
     classes: class_names.Classes | None = None,
+    size: int = 224,
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `models.load`.
 
-    workdir: a new or empty folder (else ValueError). classes and other errors: see
+    workdir: a new or empty folder (else ValueError). classes, size and other errors: see
     `models.save_run`.
     """
     _check_classes("models.save_run", module, classes)
@@ -431,7 +432,7 @@ def save_run(
         "model": {"name": model, **options},
         "seeds": [0],
         "vary": [],
-        "size": 224,
+        "size": size,
     }
     if classes:
         config |= classes.to_metadata()

@@ -11,6 +11,7 @@
     jbias prepare clusters --checkpoint=resnet50.pth --data=folder --root=DIR
     jbias prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
     jbias prepare export --checkpoint=resnet50.pth --out=x.safetensors
+    jbias prepare soup --runs runs/erm --kind=greedy --out=runs/soup
     jbias prepare style --out=small_adain.npz
     jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
     jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
@@ -43,6 +44,7 @@ COMMANDS: Mapping[str, str] = types.MappingProxyType(
         "clusters": "find attributes of images: clusters of a network's features",
         "weights": "convert the published weights of a style transfer or of DeepAugment",
         "export": "write a network to a file to share, or to a workdir to train from",
+        "soup": "average the weights of several seeds into one network",
         "style": "train the small style transfer of `stylize`",
         "autoencoder": "train the small network that `deepaugment` damages",
         "deepaugment": "make the extra training set of DeepAugment",

@@ -1,0 +1,157 @@
+"""Soups: means of the weights of seeds that start from one network."""
+
+import dataclasses
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from jbias import models, prepare, train
+from jbias.evals import networks
+from jbias.models import class_names
+from jbias.prepare import soup
+from jbias.runs import results
+from tests import smoke_runs
+from tests.evals import test_ensembles
+
+
+def member(seed, start="", **fix):
+    """Return the network of a seed of a run with config.init = `start`, and config.fix."""
+    config = {"init": start, "fix": fix, "valid": {"data": "shapes"}, "size": 32}
+    network = test_ensembles.seed_network(seed)
+    return dataclasses.replace(network, about={"path": "run", "config": config})
+
+
+def assert_equal(a, b):
+    """Assert that two trees are equal to the bit."""
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_mean_of_one_network_is_the_network_to_the_bit():
+    variables = member(0).variables
+    assert_equal(soup.mean_of([variables]), jax.device_get(variables))
+
+
+def test_a_mean_of_networks_is_numpys_mean_rounded_once():
+    trees = [member(seed).variables for seed in range(3)]
+    leaves = [jax.tree.leaves(tree) for tree in trees]
+    for i, mean in enumerate(jax.tree.leaves(soup.mean_of(trees))):
+        expected = np.mean([np.asarray(x[i], np.float64) for x in leaves], axis=0)
+        np.testing.assert_array_equal(mean, expected.astype(np.float32))
+
+
+def greedy_subset(values, score):
+    """Return the indices of a greedy soup, in Wortsman et al.'s Recipe 1."""
+    order = sorted(range(len(values)), key=lambda i: -score([values[i]]))
+    ingredients = []
+    for i in order:
+        with_i = score([values[j] for j in (*ingredients, i)])
+        without = score([values[j] for j in ingredients]) if ingredients else -1
+        if with_i >= without:
+            ingredients.append(i)
+    return ingredients
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_a_greedy_soup_has_the_members_of_the_published_recipe(number):
+    """Networks are numbers here, and the accuracy falls with their mean's distance from 0."""
+    values = np.random.default_rng(number).normal(size=6).round(1).astype(np.float32)
+    members = [
+        dataclasses.replace(member(seed), variables={"params": {"w": value}})
+        for seed, value in enumerate(values)
+    ]
+    accuracy = lambda variables: -round(abs(float(variables["params"]["w"])), 1)
+    chosen, accuracies = soup.select_greedily(
+        members, accuracy, finish=lambda variables: variables
+    )
+    score = lambda x: -round(abs(float(np.mean(np.asarray(x, np.float64)))), 1)
+    expected = greedy_subset([*values], lambda x: 100 + score(x))
+    assert [network.fields["seed"] for network in chosen] == expected
+    assert accuracies == [-round(abs(float(value)), 1) for value in values]
+
+
+def test_seeds_with_different_initial_weights_are_refused_with_a_remedy():
+    members = [member(0), member(1)]
+    with pytest.raises(ValueError, match=r"fix\.init=0, or give --any-init"):
+        soup.check_members(members, any_init=False)
+    (note,) = soup.check_members(members, any_init=True)
+    assert note.startswith("note: ") and "no good network" in note
+
+
+def test_seeds_with_one_initial_network_are_accepted(tmp_path):
+    shared = [member(0, init=0), member(1, init=0)]
+    assert soup.check_members(shared, any_init=False) == []
+    net = shared[0].net
+    classes = class_names.Classes(shared[0].classes, "names")
+    models.save_run(tmp_path / "one", net, shared[0].variables, classes, size=32)
+    from_one = [member(seed, str(tmp_path / "one")) for seed in (0, 1)]
+    assert soup.check_members(from_one, any_init=False) == []
+    from_unknown = [member(seed, str(tmp_path / "gone")) for seed in (0, 1)]
+    with pytest.raises(ValueError, match="must start from one network"):
+        soup.check_members(from_unknown, any_init=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(net=models.MODELS["cnn"](5, width=3)), "the models must be equal"),
+        (dict(classes=tuple("vwxyz")), "the classes must be equal"),
+        (dict(), "have two seeds or more, got 1"),
+    ],
+)
+def test_networks_that_have_no_mean_are_refused(change, message):
+    first = member(0, init=0)
+    members = [first, dataclasses.replace(member(1, init=0), **change)]
+    with pytest.raises(ValueError, match=message):
+        soup.check_members(members if change else [first], any_init=True)
+
+
+@pytest.mark.slow
+def test_the_command_writes_soups_that_runs_start_from(tmp_path):
+    """Validation accuracies are those of the runs; a greedy soup is at least as accurate."""
+    config = smoke_runs.small(epochs=2.0, seeds=(0, 1, 2))
+    with config.unlocked():
+        del config.model
+        config.model = dict(name="cnn", width=4)
+        config.fix.init = 0
+    workdir = tmp_path / "run"
+    train.run(config, workdir)
+    members = [*networks.from_run(str(workdir), step="latest")]
+    accuracy = soup._make_validator(members)
+    records = results.read(workdir)
+    records = records[
+        (records["dataset"] == "valid") & (records["metric"] == "accuracy")
+    ]
+    last = records[records["step"] == records["step"].max()].sort_values("seed")
+    accuracies = [accuracy(network.variables) for network in members]
+    np.testing.assert_allclose(accuracies, last["value"])
+
+    def cook(kind, statistics):
+        """Write a soup; return its variables."""
+        out = tmp_path / f"{kind}-{statistics}"
+        words = ["soup", f"--runs={workdir}", f"--out={out}", f"--kind={kind}"]
+        words += [f"--statistics={statistics}", "--step=latest", "--batches=2"]
+        assert prepare.main(words) == 0
+        return models.load(out)[1]
+
+    soups = {
+        key: cook(*key)
+        for key in itertools.product(soup.KINDS, ("average", "recompute"))
+    }
+    expected = soup.mean_of([network.variables for network in members])
+    assert_equal(jax.device_get(soups["uniform", "average"]), expected)
+    recomputed = jax.device_get(soups["uniform", "recompute"])
+    assert_equal(recomputed["params"], expected["params"])
+    differs = jax.tree.map(
+        lambda a, b: (a != b).any(), recomputed["stats"], expected["stats"]
+    )
+    assert all(jax.tree.leaves(differs))
+    assert accuracy(soups["greedy", "recompute"]) >= max(accuracies)
+    assert accuracy(soups["greedy", "average"]) >= max(accuracies)
+    with config.unlocked():
+        config.init = str(tmp_path / "uniform-average")
+        config.optim.rate, config.optim.decay = 1e-30, 0.0
+    assert train.run(config, tmp_path / "next")
+    _, variables = models.load(tmp_path / "next", seed=1)
+    assert_equal(jax.device_get(variables["params"]), expected["params"])
