@@ -5,7 +5,8 @@
 Examples: cifar16/erm, imagenet/padain,p=0.05, cifar16/erm+flip+mixup, cifar64/erm*10:vmapped.
 imagenet/erm/evaluate evaluates the network with its batch norms, imagenet/erm/evaluate/folded
 with batch norms folded into convolutions. pixels/erm+mixup compiles the inputs without a
-network. The option sharpness=RADIUS of any algorithm adds SAM: cifar16/erm,sharpness=0.05.
+network. The option sharpness=RADIUS of any algorithm adds SAM: cifar16/erm,sharpness=0.05;
+average=NAME keeps an average of weights with its default options: cifar16/erm,average=uniform.
 Two peers may replace the algorithm: `flax`, the ResNet-50 of Flax's example for ImageNet, and
 `bare`, a minimal step of the same network. For peers, `vmem=N` sets the vector memory in KiB
 that one operation may use on a TPU (jbias.runtime.xla.compiler_options).
@@ -80,6 +81,7 @@ class Row:
     evaluates: bool
     folds: bool  # Whether batch norms are folded into convolutions in evaluation.
     sharpness: float = 0.0  # Radius of SAM; 0: none.
+    average: str = ""  # Name of an average of weights; "": none.
 
     @property
     def has_second_set(self) -> bool:
@@ -124,7 +126,7 @@ def parse(text: str) -> Row:
     for option in filter(None, match["options"].split(",")):
         key, value = option.split("=")
         options[key] = _value(value)
-    radius = options.pop("sharpness", 0.0)
+    radius, average = options.pop("sharpness", 0.0), options.pop("average", "")
     inputs = () if match["evaluate"] else (*_NEEDED.get(algo, ()), *names)
     return Row(
         name=text,
@@ -137,6 +139,7 @@ def parse(text: str) -> Row:
         evaluates=bool(match["evaluate"]),
         folds=bool(match["folds"]),
         sharpness=radius,
+        average=average,
     )
 
 

@@ -36,6 +36,7 @@ from jbias.models import folding
 from jbias.runtime import cuda_graphs, xla
 from jbias.training import input_pipeline, optim, stages, strategies
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 from jbias.training.perturbing import sharpness
 from jbias.training.tuning import gpu_time, memory_estimate, targets
 
@@ -143,6 +144,10 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
         shapes["other"] = _data_shapes(setting, batch, labelled=False)
     step_data = {name: data for name, (data, _) in shapes.items()}
     stored = {name: data for name, (_, data) in shapes.items()}
+    average = averages.from_options(
+        {"name": row.average} if row.average else 0.0,
+        averages.Steps(total=10_000, per_epoch=390, per_evaluation=390),
+    )
     seed_step = stages.make_seed_step(
         algo,
         txs_at,
@@ -150,8 +155,11 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
         setting.classes,
         block=algo.mix_group,
         sharpness=sharpness.from_options({"radius": row.sharpness}),
+        average=average,
     )
-    init = stages.make_initialiser(algo, txs_at(1), shape=(setting.size,) * 2, first=0)
+    init = stages.make_initialiser(
+        algo, txs_at(1), shape=(setting.size,) * 2, first=0, average=average
+    )
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(init, key, None)
     strategy = strategies.resolve_strategy(row.strategy, devices)
