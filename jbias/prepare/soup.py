@@ -123,12 +123,13 @@ def _unchanged(variables: PyTree) -> PyTree:
 def mean_of(trees: Sequence[PyTree]) -> PyTree:
     """Return the mean of trees of arrays, summed in float64; the mean of one tree is the tree."""
 
-    def mean(*leaves: Any) -> np.ndarray:
-        stacked = np.stack([np.asarray(x) for x in leaves])
-        return stacked.mean(axis=0, dtype=np.float64).astype(stacked.dtype)
-
-    first, *others = trees
-    return jax.tree.map(mean, first, *others)
+    leaves_by_tree = [jax.tree.leaves(tree) for tree in trees]
+    means = []
+    for i in range(len(leaves_by_tree[0])):
+        stacked = np.stack([np.asarray(leaves[i]) for leaves in leaves_by_tree])
+        mean = stacked.mean(axis=0, dtype=np.float64)
+        means.append(mean.astype(stacked.dtype))
+    return jax.tree.unflatten(jax.tree.structure(trees[0]), means)
 
 
 def select_greedily(

@@ -85,8 +85,8 @@ def main():
     swad.SWADBase.evaluator = None
     original = swad.LossValley.__init__
 
-    def init(self, _, *options):
-        original(self, evaluator, *options)
+    def init(self, _, n_converge, n_tolerance, tolerance_ratio):
+        original(self, evaluator, n_converge, n_tolerance, tolerance_ratio)
 
     swad.LossValley.__init__ = init
     swad.print = lambda *words: None

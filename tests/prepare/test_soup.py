@@ -136,8 +136,8 @@ def test_the_command_writes_soups_that_runs_start_from(tmp_path):
         return models.load(out)[1]
 
     soups = {
-        key: cook(*key)
-        for key in itertools.product(soup.KINDS, ("average", "recompute"))
+        (kind, statistics): cook(kind, statistics)
+        for kind, statistics in itertools.product(soup.KINDS, ("average", "recompute"))
     }
     expected = soup.mean_of([network.variables for network in members])
     assert_equal(jax.device_get(soups["uniform", "average"]), expected)

@@ -163,7 +163,7 @@ def test_the_average_of_swad_is_the_mean_of_the_selected_segments(number):
     numbers rounds at most n times.
     """
     options, losses = swad_oracle.losses_of(number)
-    options = loss_valley.Options(*options)
+    options = loss_valley.Options._make(options)
     total = 3 * len(losses) - 2
     average = averages.swad(options, averages.Steps(total, 3, 3))
     nets = random_nets(number, total + 1)
@@ -230,25 +230,25 @@ def test_recomputed_statistics_are_the_means_over_the_first_batches():
     stage = common.with_seeds(smoke_runs.stage(config(average, inputs=())), (0,))
     placed = placement.fit_to_devices(stage, mesh.make(1))
     states, _ = placed.advance(placed.start(), placed.take(0, 1))
-    (before,) = jax.device_get(placed.layout.unpack(states))
+    (trained,) = jax.device_get(placed.layout.unpack(states))
     *_, states = placed.recompute_statistics(states)
-    (after,) = jax.device_get(placed.layout.unpack(states))
-    assert_equal(after.params, before.params)
-    old, images = before.stats[averages.KEY], stage.feed.shared(0)["train"]["image"]
+    (recomputed,) = jax.device_get(placed.layout.unpack(states))
+    assert_equal(recomputed.params, trained.params)
+    old, images = trained.stats[averages.KEY], stage.feed.shared(0)["train"]["image"]
     statistics = []
     for step in range(3):
         image = images[stage.feed.batch(0, step)["train"]].astype(np.float32) / 255
         _, new = base.forward(stage.algo.net, old["params"], old["stats"], image, None)
         of_batch = jax.tree.map(lambda n, o: (n - 0.9 * o) / 0.1, new, old["stats"])
         statistics.append(jax.tree.leaves(of_batch))
-    evaluated = train_step.net_of(after)
+    evaluated = train_step.net_of(recomputed)
     assert_equal(evaluated["params"], old["params"])
     for i, mean in enumerate(jax.tree.leaves(evaluated["stats"])):
         expected = np.mean([leaves[i] for leaves in statistics], axis=0)
         np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-5)
     *_, states = placed.recompute_statistics(states)
     (again,) = jax.device_get(placed.layout.unpack(states))
-    assert_equal(again.stats, after.stats)
+    assert_equal(again.stats, recomputed.stats)
 
 
 SWAD = dict(name="swad", n_converge=2, n_tolerance=2, tolerance_ratio=0.5)

@@ -18,7 +18,7 @@ def test_the_segments_are_those_of_the_authors_code():
     num_dead = num_unconverged = 0
     for number, (first_step, last_step, counts) in enumerate(answers):
         options, losses = swad.losses_of(number)
-        selection = loss_valley.select(losses, loss_valley.Options(*options))
+        selection = loss_valley.select(losses, loss_valley.Options._make(options))
         evaluated = selection.evaluated
         assert [evaluated.count(i) for i in range(len(losses))] == counts, number
         num_dead += selection.is_dead
@@ -38,7 +38,7 @@ def test_added_segments_are_never_removed_and_are_in_the_queue_when_added():
     """A device that has the mean of added segments and a queue can follow the decisions."""
     for number in range(300):
         options, losses = swad.losses_of(number)
-        options = loss_valley.Options(*options)
+        options = loss_valley.Options._make(options)
         added = ()
         for count in range(1, len(losses) + 1):
             selection = loss_valley.select(losses[:count], options)

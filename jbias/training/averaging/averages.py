@@ -134,7 +134,7 @@ def swad(options: loss_valley.Options, steps: Steps) -> Average:
 
     Entries of its state, beside the network to evaluate:
     segment: the mean of the networks since the latest evaluation.
-    kept: the mean of the segments that are in the average for good.
+    permanent: the mean of the segments that are in the average for good.
     queue: the latest segments, stacked, the oldest first.
     losses: the validation loss of each evaluation of the stage; NaN for later evaluations.
     """
@@ -143,7 +143,7 @@ def swad(options: loss_valley.Options, steps: Steps) -> Average:
         return {
             **copy(net),
             "segment": copy(net),
-            "kept": jax.tree.map(jnp.zeros_like, dict(net)),
+            "permanent": jax.tree.map(jnp.zeros_like, dict(net)),
             "queue": jax.tree.map(
                 lambda x: jnp.zeros((options.depth, *x.shape), x.dtype), dict(net)
             ),
@@ -166,14 +166,14 @@ def swad(options: loss_valley.Options, steps: Steps) -> Average:
 class Plan(NamedTuple):
     """A host's decision about a seed's average at an evaluation.
 
-    Coefficients are of the mean `kept`, and then of each segment of the queue, which already has
+    Coefficients are of the mean `permanent`, and then of each segment of the queue, which already has
     the new segment.
     """
 
     loss: Float[Any, ""]
     evaluation: Int[Any, ""]  # Number of the evaluation in the stage, from 0.
     is_active: Any  # False: nothing changes.
-    kept: Float[Any, "q+1"]
+    permanent: Float[Any, "q+1"]
     net: Float[Any, "q+1"]
 
 
@@ -193,17 +193,17 @@ def plan(
 
     loss = np.float32(loss)
     earlier = [float(x) for x in losses if not np.isnan(x)]
-    before = loss_valley.select(earlier, options) if earlier else None
-    after = loss_valley.select([*earlier, float(loss)], options)
-    num_before = len(before.added) if before else 0
-    is_active = np.isnan(losses[evaluation]) and not (before and before.is_dead)
+    previous = loss_valley.select(earlier, options) if earlier else None
+    selection = loss_valley.select([*earlier, float(loss)], options)
+    num_added = len(previous.added) if previous else 0
+    is_active = np.isnan(losses[evaluation]) and not (previous and previous.is_dead)
 
-    def coefficients(segments: tuple[int, ...], num_kept: int) -> Any:
-        """Return the coefficients of the mean of segments, whose first `num_kept` are kept."""
+    def coefficients(segments: tuple[int, ...], num_permanent: int) -> Any:
+        """Return the coefficients of the mean of segments, whose first `num_permanent` stay."""
         weights = np.zeros(options.depth + 1, np.float32)
-        if num_kept:
-            weights[0] = num_kept / len(segments)
-        for segment in segments[num_kept:] if is_active else ():
+        if num_permanent:
+            weights[0] = num_permanent / len(segments)
+        for segment in segments[num_permanent:] if is_active else ():
             place = options.depth - (len(earlier) - segment)
             assert place >= 1, f"segment {segment} has left the queue"
             weights[place] += 1 / len(segments)
@@ -213,8 +213,8 @@ def plan(
         loss=loss,
         evaluation=np.int32(evaluation),
         is_active=np.bool_(is_active),
-        kept=coefficients(after.added, num_before),
-        net=coefficients(after.evaluated, len(after.added)),
+        permanent=coefficients(selection.added, num_added),
+        net=coefficients(selection.evaluated, len(selection.added)),
     )
 
 
@@ -226,21 +226,21 @@ def carry_out(state: AverageState, decided: Plan) -> AverageState:
 
     queue = jax.tree.map(push, state["queue"], state["segment"])
 
-    def combine(weights: Float[Array, "q+1"], kept: PyTree) -> PyTree:
-        """Return the sum of `kept` and the segments of the queue, times their weights."""
+    def combine(weights: Float[Array, "q+1"], permanent: PyTree) -> PyTree:
+        """Return the sum of `permanent` and the segments of the queue, times their weights."""
 
         def combine_leaf(x: Array, segments: Array) -> Array:
             factors = weights[1:].reshape(-1, *(1,) * x.ndim)
             return weights[0] * x + jnp.sum(factors * segments, axis=0)
 
-        return jax.tree.map(combine_leaf, kept, queue)
+        return jax.tree.map(combine_leaf, permanent, queue)
 
-    kept = combine(decided.kept, state["kept"])
+    permanent = combine(decided.permanent, state["permanent"])
     new_state = {
         **state,
-        **combine(decided.net, kept),
+        **combine(decided.net, permanent),
         "segment": state["segment"],
-        "kept": kept,
+        "permanent": permanent,
         "queue": queue,
         "losses": state["losses"].at[decided.evaluation].set(decided.loss),
     }
