@@ -143,7 +143,7 @@ def _add_limits(parser: cli.Parser) -> None:
     for flag, low, text in (
         ("--limit", 1, "ask about N images, drawn by --seed (default: all)"),
         ("--max-requests", 1, "send at most N requests, in all runs into --out (default: any number)"),
-        ("--max-tokens", 1, "use at most N tokens of input and output, in all runs into --out (default: any number)"),
+        ("--max-tokens", 1, "use about N tokens of input and output, in all runs into --out; only a reply that takes more than all before can exceed N (default: any number)"),
         ("--tokens-per-image", 0, "tokens of an image, for estimates and --max-tokens (default: by OpenAI's formula for the model's name)"),
     ):  # fmt: skip
         parser.add_argument(flag, type=cli.at_least(low), metavar="N", help=text)

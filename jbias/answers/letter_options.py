@@ -12,6 +12,7 @@ from jbias import errors
 from jbias.answers import parsing, table_rows
 
 _HEADER = ["letter", "class"]
+_NO_OPTIONS = "{}"  # In a cell: the question had no options.
 
 
 def parse(text: str) -> dict[str, str]:
@@ -41,17 +42,21 @@ def _by_letter(pairs: Sequence[tuple[str, str, str]]) -> dict[str, str]:
 
 
 @functools.lru_cache(2**14)
-def parse_cell(text: str, where: str) -> Mapping[str, str]:
-    """Return the classes by capital letter, from a cell such as "A=truck,B=oven"; {} for "".
+def parse_cell(text: str, where: str) -> Mapping[str, str] | None:
+    """Return the classes by capital letter, from a cell such as "A=truck,B=oven".
 
-    where: start of error messages, such as the name of the column. ValueError as in `parse`.
+    {} for "{}", a question without options; None for "", which does not say. where: start of error
+    messages, such as the name of the column. ValueError as in `parse`.
     """
-    pairs = _split(text, where=where) if text.strip() else []
+    text = text.strip()
+    if not text:
+        return None
+    pairs = [] if text == _NO_OPTIONS else _split(text, where=where)
     return types.MappingProxyType(_by_letter(pairs))
 
 
 def format_cell(options: Mapping[str, str]) -> str:
-    """Return the text for which `parse_cell` returns these options.
+    """Return the text for which `parse_cell` returns these options; "{}" for none.
 
     ValueError for a class with a comma or "=" in its name, or with spaces around it.
     """
@@ -59,7 +64,8 @@ def format_cell(options: Mapping[str, str]) -> str:
         is_plain = name == name.strip() and not {",", "="} & {*name}
         must = 'have no comma, "=" or space at an end'
         errors.check(is_plain, "options", must, name, "rename it", name="a class")
-    return ",".join(f"{letter}={name}" for letter, name in options.items())
+    pairs = [f"{letter}={name}" for letter, name in options.items()]
+    return ",".join(pairs) or _NO_OPTIONS
 
 
 def _split(text: str, where: str = "--options") -> list[tuple[str, str, str]]:
@@ -96,11 +102,11 @@ def _read(path: str) -> list[tuple[str, str, str]]:
 def of_classes(
     options: Mapping[str, str] | None, classes: Sequence[str]
 ) -> dict[str, str] | None:
-    """Return options with the classes as a set spells them; None for no options.
+    """Return options with the classes as a set spells them; None for None.
 
-    options: result of `parse`. ValueError for a class that the set does not have.
+    options: by letter. ValueError for a class that the set does not have.
     """
-    if not options:
+    if options is None:
         return None
     names = {
         letter: parsing.match_class(name, tuple(classes))

@@ -4,14 +4,19 @@ A response to a question with options ("A. airplane B. bear ...") or to an open 
 object is it?") is read by these rules; the first that applies decides:
 
 0. Reasoning never decides: the text of a block such as "<think> ... </think>" is removed, also of a
-   block without an end, and all text before an end without a beginning.
+   block without an end, and all text before an end without a beginning, or before a
+   "<CONCLUSION>". Words that `mark_refused` has marked are no answer. Of words that `mark_cut` has
+   marked, only their beginning counts: rules 2 to 4 without lists, or a conclusion there ("The
+   answer is a bird, becau").
 1. An empty response, or a no-answer word such as "None" or "BLOCKED", is no answer. A response that is
    reasoning alone is empty.
 2. A letter alone, such as "D", "d", "(D)" or "D.", is its option.
 3. A response that begins with an option, a letter and the name of its class ("D. bird", "Answer:
    D. bird"), is this option, whatever explanation follows. If a list of further options follows
    in order ("A: airplane. B: bear. C: ..."), the first is still the answer, and `Parsed.rule` is
-   "first of a list".
+   "first of a list". After a list of all options, a conclusion decides ("Answer: D" or "D. bird" at
+   the end). After an option or a shorter list, a conclusion that directly names another option
+   ("D. bird ... Final answer: H") makes it several options. So it does after the letter of rule 4.
 4. A response that begins with a letter ("D. The image shows ..."), or with a letter in bold or alone
    on its line ("**D**", and then an explanation), is this option. What the explanation says about the
    texture, the background or other options does not matter. Only a sentence that states the answer
@@ -31,15 +36,15 @@ Options that are denied are not read: "not a bird", "does not look like a bird",
 bird", "C. bicycle, not A. airplane", "not D but H". A denial is a negation, words such as "show" or
 "look like", and the option; other words between them end it ("not in color, a bird" is a bird).
 A letter and a class that differ are no answer, as are several classes where one is asked for.
-The article in "A bird on a wire" is no letter. Regular plurals ("clocks", "knives") name their class:
+The article in "A bird on a wire" is no letter, nor is the "F" of "F-16". Regular plurals ("clocks", "knives") name their class:
 captions often give textures in the plural. Synonyms ("airliner", "kitten") are not mapped to classes:
 only the names that were offered are read, in any case. A word that contains a class ("carpet",
 "bird-like", "bird's-eye view") does not name it; a class that is a word of a longer name is read
 ("hot dog" is a dog, "bird house" a bird). Forms of letters, such as full-width ones, do not matter.
 
 The version changes whenever a response may be read in another way. Version 2 removes reasoning, and
-reads letters that an explanation follows by rule 4; version 1 compared them with all classes of the
-explanation.
+reads letters that an explanation follows by rule 4, conclusions after options, and words that were
+refused or cut off; version 1 compared letters with all classes of the explanation.
 """
 
 import copy
@@ -81,14 +86,15 @@ _NO_ANSWER_WORDS = frozenset(
     )
 )
 _REFUSED_WORDS = frozenset(("refused", "refusal", "blocked"))
+_REFUSED_MARK, _CUT_MARK = "[refused]", "[cut off]"
 
 
 class Parsed(NamedTuple):
     """The class that a response names, or the reason why it names none."""
 
     decision: str  # Name of the class; "" for no answer.
-    # "" for a decision; else "empty", "refusal", "no option", "several options" or
-    # "letter and class differ".
+    # "" for a decision; else "empty", "refusal", "cut off", "no option", "several options"
+    # or "letter and class differ".
     reason: str
     # How the decision was reached: "letter", "class", "letter and class", "first of a list" or
     # "conclusion"; "" for no answer.
@@ -101,6 +107,16 @@ class Parsed(NamedTuple):
 def is_no_answer(text: str) -> bool:
     """Return True for a text that stands for no answer in a table, such as "na" or "None"."""
     return _plain_words(text) in _NO_ANSWER_WORDS | _REFUSED_WORDS
+
+
+def mark_refused(words: str) -> str:
+    """Return a model's words marked as a refusal, which the parser never reads as an answer."""
+    return f"{_REFUSED_MARK} {words}".rstrip()
+
+
+def mark_cut(words: str) -> str:
+    """Return a model's words marked as cut off, of which the parser reads the beginning only."""
+    return f"{words} {_CUT_MARK}"
 
 
 def _plain_words(text: str) -> str:
@@ -142,10 +158,15 @@ def parse(
     """Return the class that a response names; see the module for the rules.
 
     response: the model's own words. options: class by capital letter; default: the classes in
-    alphabetical order, A to P for the 16 classes. {}: the question had no letters.
+    alphabetical order, A to P for the 16 classes; their classes may differ from `classes` in case.
+    {}: the question had no letters.
     """
     if options is None:
         options = letter_options(classes)
+    names = tuple(classes)
+    options = {
+        letter: match_class(name, names) or name for letter, name in options.items()
+    }
     return _grammar(tuple(options.items()), tuple(classes)).parse(response)
 
 
@@ -217,25 +238,34 @@ _BETWEEN = (
 # Names of blocks of reasoning, in any case.
 _REASONING = (
     "think|thinking|thought|thoughts|reasoning|reason|reflection|analysis|scratchpad"
-    "|seed:think"
+    "|summary|seed:think"
 )
 # Beginnings and ends of blocks of reasoning, as models write them.
 _REASONING_BEGIN = re.compile(
     rf"<(?:{_REASONING})(?:\s[^<>]{{0,200}})?>|◁think▷|\[think\]|<\|begin_of_thought\|>"
-    r"|<\|channel\|>\s?(?:analysis|commentary)\s?<\|message\|>",
+    r"|<\|channel\|>\s?(?:analysis|commentary)\s?<\|message\|>|<\|start_thinking\|>",
     re.IGNORECASE,
 )
 _REASONING_END = re.compile(
     rf"</(?:{_REASONING})\s?>|◁/think▷|\[/think\]|<\|end_of_thought\|>"
-    r"|<\|channel\|>\s?final\s?<\|message\|>",
+    r"|<\|channel\|>\s?final\s?<\|message\|>|<\|end_thinking\|>|<conclusion>",
     re.IGNORECASE,
 )
+# LLaVA-CoT answers in four blocks; a caption beside the others is no answer.
+_STAGES = re.compile(r"<(?:summary|conclusion)>", re.IGNORECASE)
+_CAPTION = re.compile(r"<(/?)caption>", re.IGNORECASE)
 _REPLACED = (
     # "$\boxed{\text{D}}$" and "<answer>D</answer>" are conclusions.
     (re.compile(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]{0,200})\}"), r"\1"),
     (re.compile(r"\$?\\boxed\{([^{}]{0,200})\}\$?"), r"\nAnswer: \1\n"),
     (re.compile(r"<answer>|<\|begin_of_box\|>", re.IGNORECASE), "\nAnswer: "),
-    (re.compile(r"</answer>|<\|end_of_box\|>", re.IGNORECASE), "\n"),
+    (
+        re.compile(
+            r"</(?:answer|conclusion)>|<\|end_of_box\|>|<\|(?:start|end)_(?:response|text)\|>",
+            re.IGNORECASE,
+        ),
+        "\n",
+    ),
     (re.compile("。"), ". "),
     # Other marks for bold letters.
     (re.compile(r"</?(?:b|strong|i|em)>", re.IGNORECASE), "**"),
@@ -303,7 +333,9 @@ class _Grammar:
         name = rf"(?<![\w-])(?i:(?P<name>{names}))(?![\w-]|['’]s[- ]eye\b)"
         # Repetitions are bounded, so that no response takes long.
         mark = r"[\"'*`(\[ ]{0,4}"
-        close = r"[\"'*`]{0,3}[.:,;)\]-][\"'*`]{0,3}"
+        close = r"[\"'*`]{0,3}(?:[.:,;)\]]|-(?!\w))[\"'*`]{0,3}"
+        # A letter ends here: not in "Dog", "D's" and "F-16".
+        end = r"(?![\w'’]|-\w)"
         article = r"(?i:an? |the )?"
         # "D. bird", "(D) a bird", "D bird"; "A bird" and "I" have no letters.
         beside = rf"(?:{close}\s?{mark}{article}|(?<![AaIi])[ ]){name}"
@@ -332,16 +364,18 @@ class _Grammar:
         )
         # "The answer is D", "... is option D, because".
         self.concluded_letter = re.compile(
-            rf"\s?{mark}(?i:option |letter )?{mark}(?P<letter>{letters})(?![\w'’])"
+            rf"\s?{mark}(?i:option |letter )?{mark}(?P<letter>{letters}){end}"
         )
+        # "The answer is a bird".
+        self.concluded_name = re.compile(rf"\s?{mark}{article}{name}")
         option = (
             rf"{mark}(?i:option |letter )?{mark}"
-            rf"(?:{article}{name}|{letters}(?![\w'’])(?!(?<=[AI])\s+\w))"
+            rf"(?:{article}{name}|{letters}{end}(?!(?<=[AI])\s+\w))"
         )
         self.choice = re.compile(rf"{_CHOICE}(?=\s{_without_groups(option)})")
         denied = _without_groups(
             rf"(?:(?i:an? |the |any )(?i:(?!only|just)[a-z-]{{1,20}} )?)?{name}"
-            rf"|{letters}{beside}|(?i:option )?{letters}(?![\w'’])(?!(?<=[AI])\s+\w)"
+            rf"|{letters}{beside}|(?i:option )?{letters}{end}(?!(?<=[AI])\s+\w)"
         )
         self.denial = re.compile(
             rf"(?i:{_NEGATION})\s(?:(?i:{_BETWEEN})\s){{0,9}}{mark}(?:{denied})[\"'*`)\]]{{0,4}}"
@@ -356,7 +390,11 @@ class _Grammar:
 
     def parse(self, response: str) -> Parsed:
         """Return the class that a response names."""
-        response = _without_reasoning(_plain_letters(response))
+        response = _plain_letters(response).strip()
+        if response.startswith(_REFUSED_MARK):
+            return Parsed("", "refusal")
+        is_cut = response.endswith(_CUT_MARK)
+        response = _without_reasoning(response.removesuffix(_CUT_MARK))
         if is_no_answer(response):
             is_refused = _plain_words(response) in _REFUSED_WORDS
             return Parsed("", "refusal" if is_refused else "empty")
@@ -371,12 +409,16 @@ class _Grammar:
         if match:
             return self._decide([_Mention(match["letter"].upper(), "")])
         if self.first_pair.match(text):
-            return self._of_first_pair(text, can_list=not is_introduced)
+            return self._of_first_pair(text, can_list=not is_introduced, is_cut=is_cut)
         if self.letter_list.match(text):
             return Parsed("", "several options")
         match = self.first_letter.match(text)
         if match:
             return self._of_first_letter(match, text)
+        if is_cut:
+            start = len(response) - len(text)
+            parsed = self._of_conclusion(response, start) if is_introduced else None
+            return parsed or Parsed("", "cut off")
         start = self._conclusion_start(response)
         if start is not None:
             parsed = self._of_conclusion(response, start)
@@ -403,30 +445,80 @@ class _Grammar:
                     return True
         return False
 
-    def _of_first_pair(self, text: str, *, can_list: bool) -> Parsed:
+    def _of_first_pair(self, text: str, *, can_list: bool, is_cut: bool) -> Parsed:
         """Return the decision of a text that begins with a letter and a class.
 
-        can_list: whether the options of a list may follow.
+        can_list: whether the options of a list may follow. is_cut: whether the text is cut off.
         """
         first = self.first_pair.match(text)
-        mention = self._mention(first)
-        pairs = [mention, *map(self._mention, self.pair.finditer(text, first.end()))]
+        start = self._conclusion_start(text, first.end())
+        concluded = set() if start is None else self._concluded_classes(text, start)
+        end = start if concluded else len(text)
+        matches = [first, *self.pair.finditer(text, first.end(), end)]
+        pairs = [self._mention(match) for match in matches]
+        num_options = len(self.options)
+        echo = pairs[:num_options]
+        is_echo = len({pair.letter for pair in echo}) == num_options
+        if can_list and is_echo and self._is_list(echo):
+            return self._of_echo(
+                text, matches[:num_options], concluded=concluded, is_cut=is_cut
+            )
         if len({pair.letter for pair in pairs}) == 1:
-            return self._decide(pairs)
-        if not can_list or not self._is_list(pairs):
+            parsed = self._decide(pairs)
+        elif not can_list or not self._is_list(pairs):
             return Parsed("", "several options")
-        return self._decide([mention])._replace(rule="first of a list")
+        elif is_cut:
+            return Parsed("", "cut off")
+        else:
+            parsed = self._decide(pairs[:1])._replace(rule="first of a list")
+        if parsed.decision and concluded - {parsed.decision}:
+            return Parsed("", "several options")
+        return parsed
+
+    def _of_echo(
+        self,
+        text: str,
+        matches: Sequence[re.Match],
+        *,
+        concluded: Collection[str],
+        is_cut: bool,
+    ) -> Parsed:
+        """Return the decision of a text that begins with a list of all options.
+
+        matches: of the options in the list. concluded: the classes that a conclusion after the list
+        names. is_cut: whether the text is cut off.
+        """
+        if is_cut:
+            return Parsed("", "cut off")
+        follows = text[matches[-1].end() :]
+        if not concluded:
+            mentions = self._mentions(follows)
+            pairs = [mention for mention in mentions if mention.letter and mention.name]
+            first, last = self._mention(matches[0]), self._mention(matches[-1])
+            # The list ends the text, or begins again, perhaps with gaps and an end that is cut off.
+            has_more = len(mentions) > len(pairs)
+            steps = self._steps([last, *pairs])
+            is_again = steps[:1] == [1] and all(step in (1, 2) for step in steps)
+            if not mentions or (is_again and (len(pairs) > 1 or not has_more)):
+                return self._decide([first])._replace(rule="first of a list")
+            concluded = self._named_classes(mentions)
+        if len(concluded) != 1:
+            return Parsed("", "several options")
+        return Parsed(next(iter(concluded)), "", "conclusion", "agrees")
 
     def _is_list(self, pairs: Sequence[_Mention]) -> bool:
         """Return True for options in the order of their letters, from any one on, in a circle."""
+        is_ordered = all(step in (1, 2) for step in self._steps(pairs))
+        is_right = all(self.options[pair.letter] == pair.name for pair in pairs)
+        return is_ordered and is_right and len({*pairs}) >= _LIST
+
+    def _steps(self, pairs: Sequence[_Mention]) -> list[int]:
+        """Return the number of letters from each option to the next, in a circle."""
         places = [[*self.options].index(pair.letter) for pair in pairs]
-        steps = [
+        return [
             (place - last) % len(self.options)
             for last, place in itertools.pairwise(places)
         ]
-        is_ordered = all(step in (1, 2) for step in steps)
-        is_right = all(self.options[pair.letter] == pair.name for pair in pairs)
-        return is_ordered and is_right and len({*places}) >= _LIST
 
     def _of_first_letter(self, match: re.Match, text: str) -> Parsed:
         """Return the decision of a text that begins with a letter, and then has an explanation.
@@ -438,14 +530,13 @@ class _Grammar:
         letters = {x["letter"] for x in self.sentence_letter.finditer(text)}
         if letters - {letter}:
             return Parsed("", "several options")
+        start = self._conclusion_start(text, match.end())
+        is_concluded = start is not None
+        if is_concluded and self._concluded_classes(text, start) - {option}:
+            return Parsed("", "several options")
         names = {mention.name for mention in self._mentions(text)} - {""}
         if option in names:
             return Parsed(option, "", "letter", "agrees")
-        start = self._conclusion_start(text[match.end() :])
-        if start is not None:
-            parsed = self._of_conclusion(text, match.end() + start)
-            if parsed and parsed.decision not in ("", option):
-                return Parsed("", "several options")
         if self._stated_names(text, match.end()):
             return _DIFFER
         return Parsed(option, "", "letter", "alone")
@@ -470,21 +561,47 @@ class _Grammar:
                 names |= {mention.name for mention in self._mentions(sentence)}
         return names - {""}
 
-    def _conclusion_start(self, response: str) -> int | None:
+    def _conclusion_start(self, response: str, begin: int = 0) -> int | None:
         """Return where the last conclusion's option begins; None without a conclusion.
 
-        A last line that is a letter alone is a conclusion, if no other line is.
+        A last line that is a letter alone is a conclusion, if no other line is. begin: where to
+        search from.
         """
         starts = [
             match.end()
             for pattern in (_CONCLUSION, self.choice)
-            for match in pattern.finditer(response)
+            for match in pattern.finditer(response, begin)
         ]
-        lines = response.split("\n")
+        lines = response[begin:].split("\n")
         is_letter = [bool(self.letter_alone.fullmatch(x.lstrip(_MARKS))) for x in lines]
         if is_letter[-1] and len(lines) > 1 and sum(is_letter) == 1:
             starts.append(len(response) - len(lines[-1]))
         return max(starts, default=None)
+
+    def _concluded_classes(self, response: str, start: int) -> set[str]:
+        """Return the classes that a conclusion directly names; several if it contradicts itself.
+
+        start: where the conclusion's option begins, such as the "H" of "The answer is H".
+        """
+        letters = self.letter_list.match(response[start:].lstrip(_MARKS))
+        if letters:
+            return {self.options[x] for x in letters[0] if x in self.options}
+        name = self.concluded_name.match(response, start)
+        if name:
+            return {self.by_name[_plain(name["name"])]}
+        match = self.concluded_letter.match(response, start)
+        if not match or self._is_article(response, match):
+            return set()
+        pair = self.pair.match(response, match.start("letter"))
+        mention = self._mention(pair) if pair else _Mention(match["letter"], "")
+        return self._named_classes([mention])
+
+    def _named_classes(self, mentions: Sequence[_Mention]) -> set[str]:
+        """Return the classes that mentions name by letter or by name."""
+        by_letter = {
+            self.options[mention.letter] for mention in mentions if mention.letter
+        }
+        return by_letter | {mention.name for mention in mentions if mention.name}
 
     def _of_conclusion(self, response: str, start: int) -> Parsed | None:
         """Return the decision of the sentence that begins at `start`; None if it has no option."""
@@ -573,6 +690,8 @@ def _plain_letters(text: str) -> str:
 
 def _without_reasoning(text: str) -> str:
     """Return a text without blocks of reasoning; see rule 0 of the module."""
+    if _STAGES.search(text):
+        text = _CAPTION.sub(r"<\1think>", text)
     marks = sorted(
         (match.start(), match.end(), is_begin)
         for pattern, is_begin in ((_REASONING_BEGIN, True), (_REASONING_END, False))

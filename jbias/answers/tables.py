@@ -256,7 +256,8 @@ def _own_classes(opened: Sequence[_Table]) -> dict[str, list[str]]:
         if table.own_set:
             names = {stimulus_names.label_of(row) for row in table.rows}
             names |= {row.texture.strip() for row in table.rows}
-            names.update(*(drawn_options(cell).values() for cell in table.cells))
+            drawn = (drawn_options(cell) or {} for cell in table.cells)
+            names.update(*(options.values() for options in drawn))
             classes.setdefault(table.own_set, set()).update(names - {""})
     return {name: sorted(labels) for name, labels in classes.items()}
 
@@ -343,10 +344,10 @@ def read_cells(
     return cells, roles
 
 
-def drawn_options(row: Cells) -> Mapping[str, str]:
-    """Return the class by letter that a row names for its question; {} for none.
+def drawn_options(row: Cells) -> Mapping[str, str] | None:
+    """Return the class by letter that a row names for its question.
 
-    ValueError, beginning with the row's place, for a cell of another form.
+    {}: the question had no options. None: the row does not say. ValueError, beginning with the row's place, for a cell of another form.
     """
     try:
         return letter_options.parse_cell(row.options, "the drawn options")
@@ -373,9 +374,10 @@ def _make_observer(
         classes=[*options.values(), *further_classes],
     )
     _refuse_repeated(stimuli.images, cells)
-    set_options = letter_options.of_classes(options, stimuli.classes)
+    set_options = letter_options.of_classes(options or None, stimuli.classes)
     letters = set_options or parsing.letter_options(stimuli.classes)
-    options_by_row = [row_options(row, stimuli.classes) or letters for row in cells]
+    drawn = [row_options(row, stimuli.classes) for row in cells]
+    options_by_row = [letters if x is None else x for x in drawn]
     is_drawn = any(row.options.strip() for row in cells)
     decision, reading = _decide(
         cells, stimuli, roles, parse=parse, options=options_by_row
@@ -410,9 +412,9 @@ def _make_observer(
 
 
 def row_options(row: Cells, classes: Sequence[str]) -> Mapping[str, str] | None:
-    """Return the options that a row names, with the classes as the set spells them; None for none.
+    """Return the options that a row names, with the classes as the set spells them.
 
-    ValueError, beginning with the row's place, for a class that the set does not have.
+    {}: the question had no options. None: the row does not say. ValueError, beginning with the row's place, for a class that the set does not have.
     """
     try:
         return letter_options.of_classes(drawn_options(row), classes)

@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jbias.answers import letter_options
+from jbias.answers import letter_options, parsing
 from jbias.asking import stimuli as stimuli_lib
 from jbias.runtime import files
 
@@ -29,6 +29,7 @@ _MAX_LETTERS = 100_000
 _REFUSED: Mapping[str, Any] = types.MappingProxyType(
     {
         "response": "",
+        "refusal": "refused by the endpoint",
         "finish_reason": "refused",
         "served_model": None,
         "prompt_tokens": None,
@@ -50,8 +51,8 @@ def write(
 ) -> str:
     """Write the table of the answered and the refused images into a folder; return its path.
 
-    answers, refused: those of the ledger, by image; refused images have no words, and are no
-    answer for all readers. model, prompt: as asked.
+    answers, refused: those of the ledger, by image; see `raw_response` for their words. model, prompt:
+    as asked.
     """
     lines = {name: {**_REFUSED, **line} for name, line in refused.items()} | dict(
         answers
@@ -81,6 +82,21 @@ def _cell(words: str) -> str:
     return plain[:_MAX_LETTERS]
 
 
+def raw_response(answer: Mapping[str, Any]) -> str:
+    """Return the words of an answer for the parser of words, which every reader of the table uses.
+
+    answer: of the ledger. Words are marked if they are no answer, as the model refused or a filter
+    of contents stopped it, and if they are cut off: the parser knows these marks. Words that exceed
+    a cell are cut off.
+    """
+    words = _cell(answer["response"])
+    is_filtered = answer["finish_reason"] == "content_filter"
+    if answer.get("refusal") or is_filtered:
+        return parsing.mark_refused(words)
+    is_cut = answer["finish_reason"] == "length" or len(words) == _MAX_LETTERS
+    return parsing.mark_cut(words) if is_cut and words else words
+
+
 def _row(
     stimulus: stimuli_lib.Stimulus,
     answer: Mapping[str, Any],
@@ -95,7 +111,7 @@ def _row(
         "condition": stimulus.condition,
         "category": stimulus.label,
         "texture": stimulus.texture,
-        "raw_response": _cell(answer["response"]),
+        "raw_response": raw_response(answer),
         "drawn_options": letter_options.format_cell(answer["options"]),
         "model": model,
         "prompt": prompt,

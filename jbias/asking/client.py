@@ -31,6 +31,9 @@ _OPENAI_VARIABLES = (
 
 _TEXT_TYPES = ("text", "output_text")  # Of parts of an answer.
 
+# Statuses of a proxy that gives up on a server, which may have done the work.
+_CHARGED = (502, 504, 524)
+
 # What to do about a failed request.
 BUSY = "busy"  # Ask again after a wait; all requests wait.
 RETRY = "retry"  # Ask again after a wait.
@@ -173,6 +176,9 @@ class Client:
         choices = getattr(completion, "choices", None)
         if not isinstance(choices, list) or not choices:
             raise self._no_completion("without choices")
+        fault = getattr(choices[0], "error", None)
+        if fault or choices[0].finish_reason == "error":
+            raise self._broken_answer(fault)
         message = getattr(choices[0], "message", None)
         if message is None:
             raise self._no_completion("without a message")
@@ -191,6 +197,20 @@ class Client:
             "fingerprint": self._name(completion.system_fingerprint),
             "id": self._name(completion.id),
         }
+
+    def _broken_answer(self, fault: object) -> Failure:
+        """Return the failure for an answer that an error has ended, as OpenRouter sends it.
+
+        fault: the error in the answer; None for none. The answer may have words, and tokens.
+        """
+        fields = fault if isinstance(fault, Mapping) else {"message": fault or ""}
+        text = str(fields.get("message", ""))
+        return Failure(
+            f"the answer broke off ({self._one_line(text) or 'no reason'})",
+            action=RETRY,
+            kind="broken answer",
+            is_charged=True,
+        )
 
     def _name(self, value: object) -> str | None:
         """Return a short text of a reply without the key, cut after that; None for none."""
@@ -242,6 +262,7 @@ class Client:
             action=action_of(status, code, asks_to_wait=wait_seconds is not None),
             kind=str(status),
             wait_seconds=wait_seconds,
+            is_charged=status in _CHARGED,
         )
 
     def _one_line(self, text: str) -> str:

@@ -94,8 +94,9 @@ class Ledger:
 
         input_tokens: an estimate. answer_tokens: the most that the answer may have. Both are raised
         to the largest number that the endpoint has counted so far. BudgetSpentError, and nothing is
-        counted, if the request would exceed a budget. With a budget of tokens the first request is
-        alone, until the endpoint has counted its tokens.
+        counted, if the request would exceed a budget. With a budget of tokens there are at most as many
+        requests at a time as there are answers, and at least one, so that the endpoint counts the
+        tokens of a few before there are many.
         """
         tokens = max(input_tokens, self._largest_input)
         tokens += max(answer_tokens, self._largest_output)
@@ -106,8 +107,8 @@ class Ledger:
         if self.max_tokens is not None:
             in_flight = sum(self._reserved.values())
             left = self.max_tokens - self.spent_tokens - in_flight
-            is_first = in_flight and not self.answers
-            if tokens > left or is_first:
+            is_early = self.num_in_flight >= max(1, len(self.answers))
+            if tokens > left or is_early:
                 kind = TokensReservedError if in_flight else BudgetSpentError
                 raise kind(
                     f"--max-tokens={self.max_tokens:,}: {self.spent_tokens:,} are spent, and the "

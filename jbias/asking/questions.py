@@ -35,7 +35,15 @@ class Question(NamedTuple):
 
 
 def check_classes(prompt: str, classes: Sequence[str]) -> None:
-    """Raise ValueError if a question with options cannot offer these classes."""
+    """Raise ValueError for classes that answers to a question cannot tell apart.
+
+    Answers in words may differ from a class in case. A question with options has at most 26 classes.
+    """
+    by_name: dict[str, str] = {}
+    for name in classes:
+        other = by_name.setdefault(unicodedata.normalize("NFKC", name).casefold(), name)
+        must = f"differ from {other!r} in more than case"
+        errors.check(other == name, "--stimuli", must, name, "rename it", name="class")
     if prompt != CHOICE:
         return
     remedy = f"use --prompt={CAPTION}, or fewer classes"

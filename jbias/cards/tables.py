@@ -110,7 +110,7 @@ def parse_words(table: Table) -> list[parsing.Parsed]:
     parsed = []
     for i, words in enumerate(table.words):
         cell = table.letters[i] if table.letters else ""
-        options = dict(letter_options.parse_cell(cell, _OPTIONS)) or None
+        options = letter_options.parse_cell(cell, _OPTIONS)
         known = tuple(sorted({*classes, *options.values()})) if options else classes
         parsed.append(parsing.parse(words, options, known))
     return parsed

@@ -100,7 +100,33 @@ LIST = ". ".join(
         ("**D**\nThe image shows a bird with the texture of a cat.", "bird"),
         ("The texture is that of a cat. The answer is D.", "bird"),
         ("The texture is a cat's, the shape is that of a car.\n\n**D**", "bird"),
+        # Conclusions after a list of all options, and after letters that agree.
+        (f"{LIST}\n\nAnswer: H", "cat"),
+        (f"{LIST}.\nThe answer is H. cat.", "cat"),
+        (f"{LIST}\n\n**H**", "cat"),
+        (f"{LIST}\n\nH. cat", "cat"),
+        (f"{LIST}\n\nB. bear", "bear"),
+        (f"{LIST}\n\nIt looks like a cat.", "cat"),
+        (f"{LIST}. {LIST}", "airplane"),
+        ("L. elephant\n\nFinal answer: L", "elephant"),
+        ("H. The texture is an elephant's. So the answer is H.", "cat"),
+        ("H. cat. The best option is clear: the texture of a dog is not", "cat"),
         # Reasoning does not decide.
+        (
+            (
+                "<SUMMARY>I look.</SUMMARY>\n\n<CAPTION>An elephant.</CAPTION>\n\n"
+                "<REASONING>Its outline.</REASONING>\n\n<CONCLUSION>H</CONCLUSION>"
+            ),
+            "cat",
+        ),
+        ("<CAPTION>A cat</CAPTION>", "cat"),
+        (
+            (
+                "<|START_THINKING|>The skin of an elephant.<|END_THINKING|>"
+                "<|START_RESPONSE|>H<|END_RESPONSE|>"
+            ),
+            "cat",
+        ),
         ("<think>It is a cat. The answer is H.</think>D", "bird"),
         ("<think>\nH. cat\n</think>\n\n**D**\nThe cat is a texture.", "bird"),
         ("It may be a cat. The answer is H.</think>D. bird", "bird"),
@@ -203,6 +229,20 @@ def test_responses_that_name_an_option(response, decision):
         ("<think>H. cat</think>None", "empty"),
         ("<think>H. cat</think>BLOCKED", "refusal"),
         ("<think>H. cat</think>I'm sorry, I cannot help with that.", "refusal"),
+        ("L. elephant ... Final answer: H", "several options"),
+        ("L. elephant. Wait, the answer is a cat.", "several options"),
+        (
+            "L. The skin is that of an elephant, but not the outline. So the answer is H.",
+            "several options",
+        ),
+        ("L. elephant\nM. keyboard\nN. knife\nO. oven\nAnswer: H", "several options"),
+        (f"{LIST}\nThe answer is H or K.", "several options"),
+        (f"{LIST}\nThe answer is H. dog", "several options"),
+        (f"{LIST}\nIt is a cat or a dog.", "several options"),
+        ("<SUMMARY>I look.</SUMMARY><CAPTION>A cat.</CAPTION>", "empty"),
+        ("F-16 fighter jet in flight", "no option"),
+        ("C-shaped metal hook", "no option"),
+        ("The answer is F-16.", "no option"),
         ("D or H", "several options"),
         ("H, K", "several options"),
         ("A clock in front of birds", "several options"),
@@ -244,6 +284,47 @@ def test_responses_that_name_no_option(response, reason):
     parsed = parsing.parse(response)
     assert parsed.reason == reason
     assert bool(parsed.decision) == (not reason)
+
+
+@cases.each(
+    ("words", "decision", "reason"),
+    [
+        ("H", "cat", ""),
+        ("H. cat, as the outl", "cat", ""),
+        ("**H**\nThe skin is that of an eleph", "cat", ""),
+        ("The answer is H", "cat", ""),
+        ("The answer is a cat, becau", "cat", ""),
+        (
+            "The skin looks like that of the elephant. However, the outline",
+            "",
+            "cut off",
+        ),
+        ("an elephant", "", "cut off"),
+        ("It is an elephant. So the answer is", "", "cut off"),
+        (LIST[:60], "", "cut off"),
+        (LIST, "", "cut off"),
+        ("", "", "empty"),
+        ("<think>It is a cat.", "", "empty"),
+        ("I'm not sure what it is, but the cat", "", "cut off"),
+    ],
+)
+def test_of_words_that_are_cut_off_the_beginning_counts(words, decision, reason):
+    """Whole words without the mark would be read to the end."""
+    parsed = parsing.parse(parsing.mark_cut(words))
+    assert (parsed.decision, parsed.reason) == (decision, reason)
+
+
+@cases.each("words", ["", "H", "H. cat", "This image of a cat violates our policy."])
+def test_words_that_are_marked_as_refused_are_no_answer(words):
+    marked = parsing.mark_refused(words)
+    assert parsing.parse(marked)[:2] == ("", "refusal")
+    assert parsing.parse(f" {marked}\n")[:2] == ("", "refusal")
+
+
+def test_options_may_differ_from_the_classes_in_case():
+    options = {"A": "Fox", "B": "HEN"}
+    for words in ("B", "B. hen", "HEN"):
+        assert parsing.parse(words, options, ("fox", "hen")).decision == "hen"
 
 
 def test_every_option_is_read_in_every_usual_form():
@@ -354,6 +435,9 @@ def test_hostile_responses_take_no_time():
         "<answer>",
         "<think>",
         "<think></think>",
+        "<CAPTION><SUMMARY>",
+        "A. airplane B. bear answer: ",
+        f"{LIST} ",
         "</think>",
         "**D**\n",
         "D\nit ",

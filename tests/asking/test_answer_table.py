@@ -98,6 +98,32 @@ def test_letters_that_contradict_the_drawn_options_are_no_answer(tmp_path, publi
     assert any("check the drawn ones" in note for note in notes)
 
 
+def test_letters_in_captions_are_no_answer(tmp_path, published):
+    forms = ("F", "F.", "F. A photo of a metal hook", "F-16 fighter jet")
+
+    def words(number, letters):
+        return forms[number % len(forms)]
+
+    (observer,) = tables.read(write(tmp_path, words, prompt="caption"))
+    assert (observer.decision == observers.NO_ANSWER).all()
+
+
+def test_words_are_marked_where_they_are_refused_or_cut_off():
+    def raw(words, finish_reason="stop", refusal=None):
+        return answer_table.raw_response(
+            {"response": words, "finish_reason": finish_reason, "refusal": refusal}
+        )
+
+    assert raw("D") == raw("D", None) == "D"
+    assert raw("a cat", "content_filter") == "[refused] a cat"
+    assert raw("a cat", "stop", "a cat") == "[refused] a cat"
+    assert raw("", "content_filter") == "[refused]"
+    assert raw("a cat", "length") == "a cat [cut off]"
+    assert raw("", "length") == ""
+    long = raw("D\n" + "a" * 200_000)
+    assert len(long) < 131_072 and long.endswith("[cut off]")
+
+
 def test_captions_have_no_options(tmp_path, published):
     classes = letter_answers.stimulus_names.CLASSES16
 
@@ -106,6 +132,7 @@ def test_captions_have_no_options(tmp_path, published):
         return f'A photo of a {classes[published[number]]}, in "grey".'
 
     (observer,) = tables.read(write(tmp_path, words, prompt="caption"))
-    assert observer.drawn_options is None
+    # The table says that there were none, so that no letter is read.
+    assert not any(observer.drawn_options)
     shares = np.bincount(observer.decision, minlength=16)
     assert (shares == np.bincount(published, minlength=16)).all()

@@ -64,6 +64,13 @@ FORMATS = (  # By the name of the class and its letter; and the decided cue.
     ("<think>The answer is {letter}. {name}", None),
     (Reply("I'm sorry, but I can't help with that."), None),
     (Reply(None, refusal="I can't help with that."), None),
+    (
+        Reply(None, refusal="This image of a cat and no other violates our policy."),
+        None,
+    ),
+    (Reply("The image shows the cat", finish_reason="content_filter"), None),
+    (Reply("The skin is that of the cat. However", finish_reason="length"), None),
+    (Reply("The answer is H. cat", refusal="policy"), None),
     (Reply("", finish_reason="length"), None),
     (Reply("Looking at the picture, I think that the", finish_reason="length"), None),
     (Reply("", finish_reason="content_filter"), None),
@@ -73,7 +80,7 @@ FORMATS = (  # By the name of the class and its letter; and the decided cue.
 
 
 def test_answers_in_planted_formats_are_read_as_planted(tmp_path, capsys):
-    images = write(tmp_path, 36)
+    images = write(tmp_path, 44)
     planted = {name: FORMATS[i % len(FORMATS)] for i, name in enumerate(images)}
 
     def answer(question):
@@ -101,9 +108,9 @@ def test_answers_in_planted_formats_are_read_as_planted(tmp_path, capsys):
     by_reason = {row["finish_reason"] for row in rows.values()}
     assert by_reason == {"stop", "length", "content_filter"}
     refused = next(name for name, x in planted.items() if x is FORMATS[12])
-    assert rows[refused]["raw_response"] == "I can't help with that."
+    assert rows[refused]["raw_response"] == "[refused] I can't help with that."
     *_, counts, _, measure, card = capsys.readouterr().err.splitlines()
-    assert "20 name a class, 16 give no answer" in counts
+    assert "20 name a class, 24 give no answer" in counts
     assert measure == f"next: jbias measure {tmp_path / 'out/decisions.csv'}"
     assert card == f"for a card: jbias card {tmp_path / 'out'}"
 
@@ -201,6 +208,62 @@ def test_tokens_above_the_estimate_count_before_the_next_request(tmp_path, token
         assert server.requests[1].time > server.requests[0].time
     spent = sum(line["tokens"] for line in lines(tmp_path, ledger.ANSWERS))
     assert spent == 3 * sum(tokens) <= 16_000
+
+
+def test_a_reply_that_exceeds_a_budget_of_tokens_is_alone_if_it_is_an_early_one(
+    tmp_path,
+):
+    """Small counts first, then large ones: one reply exceeds the budget, not --parallel=16."""
+    images = write(tmp_path, 20)
+
+    def answer(question):
+        tokens = (100, 5) if len(server.requests) == 1 else (20_000, 5)
+        return Reply(shape_letter(question), tokens=tokens, wait_seconds=0.05)
+
+    args = ("--max-tokens=3000", "--parallel=16", "--tokens-per-image=0")
+    with chat_server.ChatServer(images, answer=answer) as server:
+        assert stub_images.run(tmp_path, server.url, *args) == 1
+        assert len(server.requests) == 2
+
+
+def test_requests_after_which_a_proxy_gave_up_count_their_estimate(tmp_path):
+    """The server behind it may have done the work; other statuses cost nothing."""
+    images = write(tmp_path, 4)
+    statuses = (502, 504, 524, 500)
+    planned = {
+        name: [Reply("gone", status=status)]
+        for name, status in zip(images, statuses, strict=True)
+    }
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        assert stub_images.run(tmp_path, server.url) == 0
+    failed = [x for x in lines(tmp_path, ledger.REQUESTS) if x["event"] == "failed"]
+    by_name = dict(zip(images, statuses, strict=True))
+    charged = {by_name[line["image"]] for line in failed if line["tokens"]}
+    assert len(failed) == 4 and charged == {502, 504, 524}
+
+
+def test_an_answer_with_an_error_is_asked_for_again(tmp_path):
+    """OpenRouter sends the error of a provider in the answer, with the status 200."""
+    images = write(tmp_path, 3)
+
+    def broken(words, **fields):
+        message = {"role": "assistant", "content": words, "refusal": None}
+        return Reply(fields={"choices": [{"index": 0, "message": message, **fields}]})
+
+    error = {"code": 502, "message": "provider disconnected"}
+    replies = (
+        broken("", finish_reason="error", error=error),
+        broken("The texture is that of a cat", finish_reason="stop", error=error),
+        broken("The texture is that of a cat", finish_reason="error"),
+    )
+    planned = {name: [reply] for name, reply in zip(images, replies, strict=True)}
+    with chat_server.ChatServer(images, answer=shape_letter, planned=planned) as server:
+        assert stub_images.run(tmp_path, server.url) == 0
+        assert server.counts == dict.fromkeys(images, 2)
+    stored = lines(tmp_path, ledger.ANSWERS)
+    assert [line["finish_reason"] for line in stored] == ["stop"] * 3
+    failed = [x for x in lines(tmp_path, ledger.REQUESTS) if x["event"] == "failed"]
+    assert len(failed) == 3 and all(line["tokens"] for line in failed)
 
 
 def test_nothing_is_sent_while_the_endpoint_asks_to_wait(tmp_path):
@@ -371,7 +434,9 @@ def test_answers_that_are_cut_off_are_counted_with_the_flag_to_raise(tmp_path, c
         assert stub_images.run(tmp_path, server.url, "--answer-tokens=7") == 0
     error = capsys.readouterr().err
     assert "3 answers are cut off at --answer-tokens=7; raise this limit" in error
-    assert {x["raw_response"] for x in table(tmp_path).values()} == {cut.text}
+    assert {x["raw_response"] for x in table(tmp_path).values()} == {
+        f"{cut.text} [cut off]"
+    }
 
 
 def test_reasoning_beside_an_answer_does_not_decide(tmp_path):

@@ -96,7 +96,7 @@ def test_the_largest_answer_of_the_endpoint_replaces_a_smaller_limit(tmp_path):
             send(reopened, "z")
 
 
-def test_the_first_request_with_a_budget_of_tokens_is_alone(tmp_path):
+def test_requests_with_a_budget_of_tokens_become_more_as_answers_do(tmp_path):
     book = ledger.Ledger(str(tmp_path), max_tokens=10_000)
     number = send(book)
     with pytest.raises(ledger.TokensReservedError):
@@ -104,9 +104,14 @@ def test_the_first_request_with_a_budget_of_tokens_is_alone(tmp_path):
     book.fail(number, image="x", is_charged=False, reason="busy")
     number = send(book)
     book.answer(number, "x", answer())
-    send(book, "y")
-    send(book, "z")
-    assert book.num_in_flight == 2
+    for image in "yz":
+        book.answer(send(book, image), image, answer())
+    # At most as many at a time as there are answers: a larger count is noticed early.
+    for image in "abc":
+        send(book, image)
+    with pytest.raises(ledger.TokensReservedError):
+        send(book, "d")
+    assert book.num_in_flight == len(book.answers) == 3
 
 
 @pytest.mark.parametrize(

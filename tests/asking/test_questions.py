@@ -122,6 +122,7 @@ def test_a_choice_has_two_to_26_plain_classes():
         [*map(str, range(27))],
         ["cat", "dog, brown"],
         ["a=b", "c"],
+        ["Fox", "fox"],
     ):
         with pytest.raises(ValueError, match="must have"):
             questions.check_classes("choice", classes)
