@@ -29,7 +29,6 @@ _MAX_LETTERS = 100_000
 _REFUSED: Mapping[str, Any] = types.MappingProxyType(
     {
         "response": "",
-        "refusal": "refused by the endpoint",
         "finish_reason": "refused",
         "served_model": None,
         "prompt_tokens": None,
@@ -51,8 +50,8 @@ def write(
 ) -> str:
     """Write the table of the answered and the refused images into a folder; return its path.
 
-    answers, refused: those of the ledger, by image; see `raw_response` for their words. model, prompt:
-    as asked.
+    answers, refused: those of the ledger, by image; refused images have no words, and are no
+    answer for all readers. model, prompt: as asked.
     """
     lines = {name: {**_REFUSED, **line} for name, line in refused.items()} | dict(
         answers

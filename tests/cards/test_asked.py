@@ -124,7 +124,7 @@ def test_a_decision_that_is_not_that_of_the_words_is_found(original, folder):
 def test_words_without_an_answer_that_were_changed_are_found(original, folder):
     header, rows = forging.read_rows(original)
     words = header.index("raw_response")
-    row = next(row for row in rows if row[words] == REFUSAL)
+    row = next(row for row in rows if row[words] == f"[refused] {REFUSAL}")
     row[words] = ""
     forging.forge(folder, rows, reasons={"refusal": 5})
     (line,) = verify.verify(folder).differences
