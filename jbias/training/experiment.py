@@ -147,7 +147,9 @@ class Experiment:
             return states
         number = placed.evaluation_number(step)
         stored = placed.losses(states)
-        if not any(np.isnan(losses[number]) for losses in stored):
+        if not any(
+            averages.is_undecided(losses, number, average.valley) for losses in stored
+        ):
             return states
         losses = self._evaluator.validation_losses(placed, states)
         if losses is None:

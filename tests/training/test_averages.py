@@ -221,6 +221,15 @@ def test_a_decision_of_swad_is_made_once():
     assert not averages.plan(losses, 0.5, 0, options=options).is_active
 
 
+def test_nothing_is_decided_once_the_valley_has_ended():
+    options = loss_valley.Options(n_converge=1, n_tolerance=1, tolerance_ratio=0.0)
+    losses = np.asarray([1.0, 2.0, np.nan], np.float32)
+    assert loss_valley.select([1.0, 2.0], options).is_dead
+    assert not averages.is_undecided(losses, 2, options)
+    losses[1] = 0.5
+    assert averages.is_undecided(losses, 2, options)
+
+
 def test_recomputed_statistics_are_the_means_over_the_first_batches():
     """The oracle recovers each batch's statistics from running statistics with a decay of 0.9.
 
@@ -281,6 +290,19 @@ def test_a_run_by_swad_ends_with_the_mean_that_its_validation_losses_choose(tmp_
         for i, weights in enumerate(jax.tree.leaves(final[seed])):
             expected = np.mean([leaves[i] for leaves in saved], axis=0)
             np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_seeds_that_train_together_have_the_averages_of_swad_of_seeds_alone(tmp_path):
+    """To the bit: one program for both seeds makes the decisions of each alone."""
+    options = {**SWAD, "batches": 2}
+    for name, seeds in (("both", (0, 1)), ("alone", (1,))):
+        c = config(options, eval_every="2 steps", seeds=seeds)
+        c["run"]["strategy"] = "unrolled"
+        train.run(c, tmp_path / name)
+    (together,) = initial_nets.load_initial_nets(tmp_path / "both", (1,))
+    (alone,) = initial_nets.load_initial_nets(tmp_path / "alone", (1,))
+    assert_equal(together, alone)
 
 
 @pytest.mark.slow

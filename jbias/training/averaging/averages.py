@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
@@ -177,6 +178,20 @@ class Plan(NamedTuple):
     net: Float[Any, "q+1"]
 
 
+def is_undecided(
+    losses: Float[Any, "n"], evaluation: int, options: loss_valley.Options
+) -> bool:
+    """Return True if an evaluation may still change a seed's average of SWAD.
+
+    False if the evaluation's loss is stored, and after the end of the valley. losses: the entry
+    "losses" of the seed's average. evaluation: number of the evaluation in the stage, from 0.
+    """
+    if not np.isnan(losses[evaluation]):
+        return False
+    earlier = [float(x) for x in losses if not np.isnan(x)]
+    return not (earlier and loss_valley.select(earlier, options).is_dead)
+
+
 def plan(
     losses: Float[Any, "n"],
     loss: float,
@@ -189,14 +204,12 @@ def plan(
     losses: the entry "losses" of the seed's average. loss: the validation loss of the current
     network. evaluation: number of the evaluation in the stage, from 0.
     """
-    import numpy as np
-
     loss = np.float32(loss)
     earlier = [float(x) for x in losses if not np.isnan(x)]
     previous = loss_valley.select(earlier, options) if earlier else None
     selection = loss_valley.select([*earlier, float(loss)], options)
     num_added = len(previous.added) if previous else 0
-    is_active = np.isnan(losses[evaluation]) and not (previous and previous.is_dead)
+    is_active = is_undecided(losses, evaluation, options)
 
     def coefficients(segments: tuple[int, ...], num_permanent: int) -> Any:
         """Return the coefficients of the mean of segments, whose first `num_permanent` stay."""
