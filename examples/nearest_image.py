@@ -1,6 +1,6 @@
 """A model without training: the class of the nearest of 640 images of the embedded set.
 
-    jbias card examples/nearest_image.py --data=shapes --classes=folders
+    jbias card examples/nearest_image.py --data=shapes --classes=folders --only=shape_bias
 
 Its card has the shape bias of pixels alone.
 """

@@ -23,6 +23,7 @@ from jaxtyping import Int
 from jbias import errors
 from jbias.answers import columns, parsing
 from jbias.data import class_maps
+from jbias.data import sets as data_sets
 from jbias.data.forms import listing
 from jbias.data.sets import geirhos
 from jbias.measures import human_answers
@@ -115,6 +116,28 @@ def longest_begin(stem: str, sets: Iterable[str]) -> str:
     """
     begins = [name for name in sets if stem == name or stem.startswith(f"{name}_")]
     return max(begins, key=len, default="")
+
+
+def refuse_sets(where: str, folder: str) -> None:
+    """Raise ValueError for a folder that has folders of several published sets of stimuli.
+
+    where: start of the message, such as "--stimuli".
+    """
+    published = {
+        name
+        for split, names in data_sets.DATASETS["geirhos"].folders.items()
+        for name in (split, *names)
+    }
+    names = [
+        name
+        for name in sorted(os.listdir(folder))
+        if name in published and os.path.isdir(os.path.join(folder, name))
+    ]
+    if len(names) > 1:
+        is_conflict = [name for name in names if name == CUE_CONFLICT]
+        example = os.path.join(folder, (is_conflict or names)[0])
+        got = errors.Words(f"the folders {', '.join(names)}")
+        errors.refuse(where, "be the folder of one set", got, f"give {example}")
 
 
 def label_in_name(image: str) -> str:

@@ -63,6 +63,7 @@ def read(folder: str) -> StimulusFolder:
         _, header = next(rows, ("", []))
         if {*_INDEX_COLUMNS} <= {*header}:
             return _of_index(folder, header, rows)
+    stimulus_names.refuse_sets("--stimuli", folder)
     names = sorted(_find_images(folder))
     if not names:
         must = "hold images whose names or folders say their classes"

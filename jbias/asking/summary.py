@@ -2,10 +2,12 @@
 
 import collections
 import os
+from collections.abc import Sequence
 
-from jbias.answers import tables
+from jbias.answers import observers, tables
 from jbias.asking import asker, ledger
 
+CARD_DECISIONS = 100  # For either cue, as jbias.cards.card.MIN_DECISIONS.
 _MAX_FAILED = 5  # Images that are named.
 
 
@@ -56,8 +58,9 @@ def lines(
     }
     for name, reason in [*unanswered.items()][:_MAX_FAILED]:
         text_lines.append(f"{name} has no answer: {reason}")
+    read = []
     if book.answers and not is_exported:
-        tables.read(table, say=text_lines.append)
+        read = tables.read(table, say=text_lines.append)
     num_left = num_asked - outcome.num_answered - outcome.num_refused
     if not book.answers:
         num_left = num_asked
@@ -73,5 +76,17 @@ def lines(
             command = f"jbias evaluate --decisions={table} --suite=SUITE, as exported"
         text_lines.append(f"next: {command}")
     if book.answers and not is_exported:
-        text_lines.append(f"for a card: jbias card {os.path.dirname(table)}")
+        text_lines.append(_card_line(read, os.path.dirname(table)))
     return text_lines
+
+
+def _card_line(read: Sequence[observers.Observer], folder: str) -> str:
+    """Return the command that makes a card, or the reason why there is no card yet."""
+    biases = [x.shape_bias for x in read if x.texture is not None]
+    num_either = sum(bias.n_shape + bias.n_texture for bias in biases)
+    if biases and num_either < CARD_DECISIONS:
+        return (
+            f"no card yet: {num_either:,} decisions are for either cue, and a card needs "
+            f"{CARD_DECISIONS}; ask about more images"
+        )
+    return f"for a card: jbias card {folder}"

@@ -77,8 +77,9 @@ def parser() -> cli.Parser:
         "--seed",
         low=0,
         default=0,
-        help="seed of the choice of images of --stimuli, and of the noise; the order of the "
-        "images is drawn by a seed that the page shows",
+        help="seed of the noise and of the choice of images: all people who choose the same number "
+        "of images on the page see the same images. Their order is drawn by a seed that the page "
+        "shows",
     )
     return parser
 
@@ -101,7 +102,7 @@ def _write(args: argparse.Namespace) -> int:
     else:
         shown = stimuli.embedded()
         compared = comparison.of_embedded(shown)
-    text = page.to_html(shown, compared, mask_seed=args.seed)
+    text = page.to_html(shown, compared, seed=args.seed)
     path = page.write(text, args.out)
     num_images = sum(len(group.images) for group in shown.groups)
     notes = [f"{num_images:,} images", f"{len(text) / 1e6:.1f} MB"]

@@ -33,12 +33,15 @@ function shuffled(items, random) {
   return order;
 }
 
-/** Return the session: blocks of [group, image] pairs. */
+/**
+ * Return the session: blocks of [group, image] pairs. The page's seed chooses the blocks, the same for
+ * everybody and more for a larger number; the person's seed orders the blocks and the images in them.
+ */
 function drawSession(seed, numBlocks, hasFurther) {
-  const random = generator(seed);
+  const choice = generator(content.seed), random = generator(seed);
   const chosen = content.groups.flatMap((group, i) => {
     if (i > 0 && !hasFurther) return [];
-    const blocks = shuffled(group.blocks, random);
+    const blocks = shuffled(group.blocks, choice);
     return blocks.slice(0, i ? blocks.length : numBlocks)
       .map((block) => block.map((image) => [i, image]));
   });

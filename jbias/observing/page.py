@@ -27,12 +27,13 @@ def to_html(
     shown: stimuli.Stimuli,
     compared: Sequence[comparison.Compared],
     *,
-    mask_seed: int = 0,
+    seed: int = 0,
 ) -> str:
     """Return the page.
 
     shown: its images. compared: networks and people with decisions about these images.
-    mask_seed: seed of the noise.
+    seed: of the noise, and of the images of a session that has not all of them: these are the
+    same for everybody.
     """
     from jbias.report import document  # Slow to import, so not before a refusal.
 
@@ -57,8 +58,9 @@ def to_html(
             "shape_bias": people.shape_bias,
             "kappa": people.kappa,
         },
-        "masks": [stimuli.to_url(mask) for mask in masks.make(seed=mask_seed)],
+        "masks": [stimuli.to_url(mask) for mask in masks.make(seed=seed)],
         "times": TIMES,
+        "seed": seed,
         # Of the 95 % interval, as in jbias.measures.decisions.wilson_interval.
         "z2": statistics.NormalDist().inv_cdf(0.975) ** 2,
         "version": __version__,

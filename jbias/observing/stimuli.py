@@ -160,12 +160,21 @@ def from_folder(
             f"--set: is for a folder of `jbias export-stimuli`, and {path} has no "
             f"{_INDEX}; remove it"
         )
+    if not has_index:
+        stimulus_names.refuse_sets("--stimuli", path)
     rows = _index_rows(path, set_name) if has_index else _image_rows(path)
     if not rows:
         raise ValueError(
             f"--stimuli: {path} must have images, got none; check the path"
         )
-    recognised = stimulus_names.recognise(rows, stem="")
+    try:
+        recognised = stimulus_names.recognise(rows, stem="")
+    except ValueError as error:
+        # The remedies of a table's reader are about columns.
+        raise ValueError(
+            f"--stimuli: {str(error).partition('; ')[0]}; name the images as cue conflicts "
+            "(airplane1-bicycle2.png), or put those of a class into a folder of its name"
+        ) from None
     label, texture, names = (
         recognised.label,
         recognised.texture,

@@ -9,6 +9,7 @@ from PIL import Image
 
 from jbias.answers import stimulus_names
 from jbias.asking import pictures, stimuli
+from jbias.observing import stimuli as observed_stimuli
 
 
 def write(folder, *names):
@@ -121,3 +122,10 @@ def test_a_damaged_picture_is_an_error_before_it_is_sent(tmp_path):
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises((ValueError, OSError), match="x.png|truncated"):
         pictures.load(str(path))
+
+
+def test_a_folder_of_several_sets_is_refused_with_the_folder_of_one(tmp_path):
+    write(tmp_path, "cue-conflict/cat/cat1-dog2.png", "edge/cat/cat1.png")
+    for read in (stimuli.read, observed_stimuli.from_folder):
+        with pytest.raises(ValueError, match=r"edge; give .*/cue-conflict$"):
+            read(str(tmp_path))

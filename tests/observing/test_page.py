@@ -243,6 +243,28 @@ def test_a_seed_gives_its_order(chromium, written, shown):
 
 
 @browser.needed
+def test_people_of_a_page_share_their_images(chromium, written, shown, tmp_path):
+    """The person's seed draws the order alone; more images include fewer; a page's seed draws others."""
+
+    def draw(url):
+        """Return the images of the cue conflicts of five sessions, in their order."""
+        visit = browser.Page(chromium)
+        visit.open(url)
+        drawn = visit.run(
+            "[[1, 3, true], [2, 3, true], [3, 3, false], [1, 1, true], [2, 6, true]]"
+            ".map(([seed, n, all]) => drawSession(seed, n, all).flat())"
+        )
+        return [[j for i, j in images if i == 0] for images in drawn]
+
+    first, second, third, fewer, more = draw(written)
+    assert first != second and {*first} == {*second} == {*third}
+    assert {*fewer} < {*first} < {*more}
+    assert [len(x) for x in (fewer, first, more)] == [16, 48, 96]
+    text = page.to_html(shown, (), seed=1)
+    assert {*draw(page.write(text, tmp_path).as_uri())[0]} != {*first}
+
+
+@browser.needed
 def test_statistics_are_those_of_python(chromium, written):
     """Wilson's interval and kappa of random and extreme counts, also where chance is 1."""
     from jbias.measures import decisions

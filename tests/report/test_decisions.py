@@ -1,9 +1,11 @@
 """`jbias report decisions`: numbers, figures and files of the page; errors in one line."""
 
 import csv
+import dataclasses
 import html
 import itertools
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.answers import observers, scores, tables
+from jbias.answers import observers, scores, stimulus_names, tables
 from jbias.report import decisions, document
 from jbias.report.pages.decisions import (
     decision_plots,
@@ -770,3 +772,60 @@ def test_published_files_give_a_page_with_their_numbers(tmp_path):
     factors = results["sets"]["cue-conflict"]["factors"]
     assert len(factors["prompt"]["models"]) == 5
     assert factors["task"]["levels"] == ["captioning", "vqa"]
+
+
+def test_observers_without_a_common_image_have_no_verdict_and_no_certain_rank(tmp_path):
+    """However far their scores are apart."""
+    for name, images, shape in (("a", IMAGES[::2], 0.95), ("b", IMAGES[1::2], 0.02)):
+        decided = random_decisions(images, 1, shape=shape, texture=0.97 - shape)
+        write(tmp_path / f"in/{name}.csv", images, decided)
+    out = tmp_path / "out"
+    assert decisions.main(["--decisions", str(tmp_path / "in"), f"--out={out}"]) == 0
+    results = json.loads((out / "results.json").read_text())
+    words = "0 of 1 pair of observers can be compared on common images."
+    assert results["headline"].endswith(words)
+    for row in results["sets"]["cue-conflict"]["observers"]:
+        for end in ("rank", "rank_marginal"):
+            assert row[f"shape_bias_{end}_lower"] == 1
+            assert row[f"shape_bias_{end}_upper"] == 2
+    assert "Certain ranks: 0 of 2" in (out / "index.html").read_text()
+
+
+def test_guesses_are_doubted_and_left_out_of_the_mean(tmp_path):
+    """The rule of `jbias measure`: no more for either cue than 2 of the classes."""
+    rng = np.random.default_rng(0)
+    guesses = [str(rng.choice(stimulus_names.CLASSES16)) for _ in IMAGES]
+    write(tmp_path / "in/guesses.csv", IMAGES, guesses)
+    for number in (1, 2):
+        path = tmp_path / f"in/net{number}.csv"
+        write(path, IMAGES, random_decisions(IMAGES, number))
+    out = tmp_path / "out"
+    assert decisions.main(["--decisions", str(tmp_path / "in"), f"--out={out}"]) == 0
+    results = json.loads((out / "results.json").read_text())
+    rows = {x["observer"]: x for x in results["sets"]["cue-conflict"]["observers"]}
+    assert [name for name, row in rows.items() if row["doubt"]] == ["guesses"]
+    mean = np.mean([rows[name]["shape_bias"] for name in ("net1", "net2")])
+    assert f"{mean:.2f} (" in results["headline"]
+    assert f"Left out of the mean ({standing.GUESSES}): guesses." in results["headline"]
+    assert any("Doubt" in line and "guesses" in line for line in results["warnings"])
+    assert "guesses (no claim)" in (out / "index.html").read_text()
+
+
+def test_totals_count_an_observer_once_and_conflicts_alone(tmp_path):
+    """Two observers of two sets, of which one has textures."""
+    names, labels = [f"{i}.png" for i in range(60)], [CLASSES[i % 4] for i in range(60)]
+    header = ("image", "label", "prediction")
+    for net in ("a", "b"):
+        path = tmp_path / f"plain/{net}.csv"
+        write(path, names, labels, header=header, extra=(labels,))
+        write(tmp_path / f"{net}.csv", IMAGES, random_decisions(IMAGES, ord(net)))
+    panels = observers.panels(
+        [
+            dataclasses.replace(x, name=pathlib.Path(x.path).stem)
+            for x in tables.read(str(tmp_path))
+        ]
+    )
+    totals = decisions_page.facts([standing.Standing(x) for x in panels.values()])
+    num_conflicts = 2 * int(panels["cue-conflict"].is_conflict.sum())
+    assert totals["Observers"] == 2
+    assert totals["Unanswered"].endswith(f" of {num_conflicts:,} for shape bias")

@@ -67,18 +67,17 @@ def report(
 
 def facts(standings: Sequence[Standing]) -> dict[str, object]:
     """Return the cells of the table at the top of the page, by label."""
-    total = sum(
-        x.counts[["rows", "unanswered_rows", "conflicts", "unanswered"]].sum()
-        for x in standings
-    )
+    total = sum(x.counts[["rows", "unanswered_rows"]].sum() for x in standings)
     unanswered = f"{total['unanswered_rows']:,} of all rows"
-    if any(x.panel.texture is not None for x in standings):
+    with_cues = [x.counts for x in standings if x.panel.texture is not None]
+    if with_cues:
+        cues = sum(counts[["conflicts", "unanswered"]].sum() for counts in with_cues)
         unanswered += (
-            f"; {total['unanswered']:,} of {total['conflicts']:,} for shape bias"
+            f"; {cues['unanswered']:,} of {cues['conflicts']:,} for shape bias"
         )
     return {
         "Sets": tables.join([x.panel.dataset for x in standings]),
-        "Observers": sum(len(x.names) for x in standings),
+        "Observers": len({name for x in standings for name in x.names}),
         "Images": f"{sum(len(x.panel.images) for x in standings):,}",
         "Rows": f"{total['rows']:,}",
         "Unanswered": unanswered,
@@ -132,10 +131,19 @@ def _headline_of_set(standing: Standing, is_named: bool) -> str:
     if len(known) == 1:
         text = f"{standing.names[known[0]]}: {standing.sentence(known[0])}."
         return f"{prefix}{text}"
+    doubted = np.flatnonzero(standing.is_doubted)
+    if len(doubted) == len(known):
+        names = standing_lib.names_of(standing, doubted)
+        text = f"{standing_lib.GUESSES}: {names}."
+        text = text if prefix else text[:1].upper() + text[1:]
+        return f"{prefix}{text} {standing_sections.pair_sentence(standing)}"
     groups = [_group_words(row) for row in standing.groups.itertuples()]
     if [*standing.groups["group"]] == [standing_lib.NO_GROUP]:
         groups = [groups[0].removeprefix(f"{standing_lib.NO_GROUP} ")]
     text = f"mean {standing.main_name} (range): {tables.few(groups, _MAX_GROUPS)}."
+    if len(doubted):
+        names = standing_lib.names_of(standing, doubted)
+        text += f" Left out of the mean ({standing_lib.GUESSES}): {names}."
     text = text if prefix else text[:1].upper() + text[1:]
     return f"{prefix}{text} {standing_sections.pair_sentence(standing)}"
 
@@ -174,6 +182,12 @@ def warnings(standing: Standing) -> Iterator[str]:
         yield (
             f"{prefix}The same answer to at least {standing_lib.FREQUENT:.0%} of the answered "
             f"images, so that no claim follows from the scores: {tables.few(entries)}."
+        )
+    doubted = np.flatnonzero(standing.is_doubted)
+    if len(doubted):
+        yield (
+            f"{prefix}Doubt, {standing_lib.GUESSES} from shape bias: "
+            f"{standing_lib.names_of(standing, doubted)}."
         )
     main = standing.main
     missing = np.flatnonzero(~main.is_known)

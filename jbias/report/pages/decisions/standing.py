@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from jbias.answers import observers, parsing
 from jbias.answers import scores as scores_lib
+from jbias.measures import decisions
 from jbias.report import tables
 from jbias.stats import consistency, rank_intervals, ratios
 
@@ -31,6 +32,7 @@ NO_GROUP = "no group"
 # An observer's most frequent class has at least this share of its answers: a warning.
 FREQUENT = 0.5
 FEW_DECISIONS = 100  # With fewer decisions, intervals of shape bias are over 0.2 wide.
+GUESSES = "no more decisions for either cue than guessing gives, so no claim follows"
 SCORE_NAMES = {"shape_bias": "shape bias", "accuracy": "accuracy"}
 _PERSON = re.compile(r"subject-\d+\b")
 
@@ -95,7 +97,22 @@ class ScoreResult:
             )
             for name in columns:
                 frame.loc[known, name] = getattr(ranked, name)
+            for column in ("lower", "marginal_lower"):
+                frame[column] = (frame[column] - self.num_uncompared).clip(lower=1)
+            for column in ("upper", "marginal_upper"):
+                ends = frame[column] + self.num_uncompared
+                frame[column] = ends.clip(upper=len(known))
         return frame
+
+    @functools.cached_property
+    def num_uncompared(self) -> Int[np.ndarray, "k"]:
+        """Number of observers with which each observer cannot be compared on common images.
+
+        These may have any place above or below, so intervals of ranks are wider by this number.
+        """
+        missing = self.pairs[self.pairs["pvalue"].isna()]
+        numbers = missing[["first", "second"]].to_numpy(int).ravel()
+        return np.bincount(numbers, minlength=len(self.n))
 
     @functools.cached_property
     def pairs(self) -> pd.DataFrame:
@@ -264,6 +281,27 @@ class Standing:
         return pd.DataFrame(rows)
 
     @functools.cached_property
+    def is_doubted(self) -> Bool[np.ndarray, "k"]:
+        """True for observers whose decisions for either cue are no more than guessing gives.
+
+        With c > 2 classes, guesses are for either cue on a share 2 / c of the answered conflicts:
+        the lower end of Wilson's 95 % interval of this share is at most 2 / c. False without cues.
+        """
+        num_classes = len(self.panel.classes)
+        if self.panel.texture is None or num_classes <= 2:
+            return np.zeros(len(self.names), bool)
+        lower = [
+            decisions.wilson_interval(
+                int(row.shape_decisions + row.texture),
+                int(row.conflicts - row.unanswered),
+            )[0]
+            for row in self.counts.rename(
+                columns={"shape": "shape_decisions"}
+            ).itertuples()
+        ]
+        return self.main.is_known & (np.array(lower) <= 2 / num_classes)
+
+    @functools.cached_property
     def reasons(self) -> list[dict[str, int]]:
         """Numbers of unanswered images (of all rows) by reason, for each observer.
 
@@ -280,8 +318,8 @@ class Standing:
 
         Columns: observer, group, model, task, prompt; per score, its value, _lower and _upper, _n
         (number of decisions or images), _rank, _rank_lower and _rank_upper (simultaneous), and
-        _rank_marginal_lower and _rank_marginal_upper; columns of `counts`; sentence; parser, file
-        and sha256.
+        _rank_marginal_lower and _rank_marginal_upper; columns of `counts`; sentence; doubt ("" for
+        none); parser, file and sha256.
         """
         observed = self.panel.observers
         factors = {
@@ -300,6 +338,7 @@ class Standing:
                 frame[f"{name}_rank_{end}"] = result.ranks[end]
         frame = pd.concat([frame, self.counts], axis=1)
         frame["sentence"] = [self.sentence(i) for i in range(len(observed))]
+        frame["doubt"] = [GUESSES if x else "" for x in self.is_doubted]
         for key in ("parser", "path", "sha256"):
             frame[key] = [getattr(observer, key) for observer in observed]
         frame = frame.rename(columns={"path": "file"})
@@ -318,7 +357,8 @@ class Standing:
             )
         noun = "decisions" if self.main.score.name == "shape_bias" else "images"
         value, n = self.main.value[i], self.main.n[i]
-        return f"{self.main_name} {value:.3f} of {n:,} {noun}; {missing}"
+        doubt = f"; {GUESSES}" if self.is_doubted[i] else ""
+        return f"{self.main_name} {value:.3f} of {n:,} {noun}; {missing}{doubt}"
 
     def pair_frame(self, name: str) -> pd.DataFrame:
         """Return the differences of a score for all pairs, in the order of the page.
@@ -350,13 +390,13 @@ class Standing:
     def groups(self) -> pd.DataFrame:
         """The main score by group of observers, the largest mean first.
 
-        Columns: group, observers (number of those with the score), mean, lowest and highest. A
-        group whose observers have several tasks has a row per task.
+        Columns: group, observers (number of those with the score and without a doubt, see
+        `is_doubted`, which alone count), mean, lowest and highest. A group whose observers have several tasks has a row per task.
         """
         tasks = [x.factors.get("task") or "" for x in self.panel.observers]
         frame = pd.DataFrame(
             {"group": self.kinds, "task": tasks, "value": self.main.value}
-        )[self.main.is_known]
+        )[self.main.is_known & ~self.is_doubted]
         has_tasks = frame.groupby("group")["task"].transform("nunique") > 1
         names = frame["group"] + " (" + frame["task"].replace("", "no task") + ")"
         frame["group"] = frame["group"].where(~has_tasks, names)

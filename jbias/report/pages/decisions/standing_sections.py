@@ -100,14 +100,21 @@ def standing_table(standing: Standing) -> tables.Table:
     table = tables.from_rows(
         f"standing{standing.suffix}",
         f"{_SCORE_WORDS[score]} {_INTERVALS} Unanswered: images without an answer, of "
-        f"{'the conflicts' if score == 'shape_bias' else 'all images'}.{_parser_words(standing)}",
+        f"{'the conflicts' if score == 'shape_bias' else 'all images'}.{_parser_words(standing)}"
+        f"{_doubt_words(standing)}",
         frame,
         columns,
         data=standing.frame,
         texts=1,
     )
     word_columns = (j for j, head in enumerate(table.head) if head in _WORDS)
-    table = dataclasses.replace(table, word_columns=frozenset(word_columns))
+    rows = [
+        (f"{row[0]} (no claim)", *row[1:]) if doubt else row
+        for row, doubt in zip(table.rows, frame["doubt"], strict=True)
+    ]
+    table = dataclasses.replace(
+        table, rows=tuple(rows), word_columns=frozenset(word_columns)
+    )
     return _say_not_measured(table, standing.main_name, unknown)
 
 
@@ -121,6 +128,11 @@ def _parser_words(standing: Standing) -> str:
         f" Decisions of {tables.count(len(parsed), 'observer')} are read from raw words by the "
         f"parser of jbias (version {versions}); words that it cannot read are unanswered."
     )
+
+
+def _doubt_words(standing: Standing) -> str:
+    """Return a sentence on the mark "no claim"; "" if no observer has it."""
+    return f" No claim: {standing_lib.GUESSES}." if standing.is_doubted.any() else ""
 
 
 def _say_not_measured(
@@ -322,9 +334,19 @@ def count_pairs(standing: Standing) -> dict[str, int]:
 def pair_sentence(standing: Standing) -> str:
     """Return a sentence with the numbers of `count_pairs`."""
     counts = count_pairs(standing)
+    pairs = tables.count(counts["pairs"], "pair")
+    num_compared = int(standing.main.pairs["pvalue"].notna().sum())
+    start = f"Of {pairs} of observers"
+    if num_compared < counts["pairs"]:
+        start = (
+            f"{num_compared:,} of {pairs} of observers can be compared on common images"
+        )
+        if not num_compared:
+            return f"{start}."
+        start += ". Of these"
     verb = "differs" if counts["unadjusted"] == 1 else "differ"
     return (
-        f"Of {tables.count(counts['pairs'], 'pair')} of observers, {counts['unadjusted']:,} "
+        f"{start}, {counts['unadjusted']:,} "
         f"{verb} in {standing.main_name} without adjustment (p ≤ {standing_lib.ALPHA:g}), and "
         f"{counts['holm']:,} after Holm's adjustment."
     )
@@ -333,7 +355,7 @@ def pair_sentence(standing: Standing) -> str:
 def picture_sentence(standing: Standing) -> str:
     """Return a sentence with the numbers of pairs that differ if shared pictures are drawn, or ""."""
     compared = standing.main.pairs_of_pictures
-    if compared is None:
+    if compared is None or np.isnan(compared.pvalue).all():
         return ""
     shapes, textures = (len({*names}) for names in standing.main.score.pictures)
     unadjusted, holm = (
