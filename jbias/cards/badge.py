@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax import saxutils
 
+from jbias.cards import numbers
+
 HEIGHT = 20
 _LABEL_COLOUR, _COLOUR, _DOUBT_COLOUR = "#4a4a4a", "#0b6e8a", "#757575"
 _PADDING = 6
@@ -31,10 +33,10 @@ _LONGEST_NAME = 28  # Letters of the stimuli's name.
 def draw(content: Mapping[str, Any]) -> str:
     """Return the badge of a card as SVG.
 
-    content: of card.json. With a doubt about the shape bias, the badge is grey and has no value.
+    content: of card.json. If the decisions may be guesses, the badge is grey and has no value.
     """
     bias = next(x for x in content["numbers"] if x["name"] == "shape_bias")
-    is_doubted = any("shape bias" in line for line in content["doubts"])
+    is_doubted = not numbers.has_claim(content, bias)
     stimuli = content["stimuli"][bias["set"]]
     label = f"shape bias on {_shorten(stimuli['name'])}"
     message = _message(bias, stimuli, is_doubted=is_doubted)

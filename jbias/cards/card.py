@@ -17,7 +17,7 @@ from typing import Any
 
 import jbias
 from jbias import errors
-from jbias.cards import badge, eval_results, folders, numbers, section, tables
+from jbias.cards import asked, badge, eval_results, folders, numbers, section, tables
 from jbias.runtime import files
 
 FILE = "card.json"
@@ -45,6 +45,7 @@ def make(
     """
     computed = numbers.compute(results.tables)
     check_enough(results.model["name"], [number.to_json() for number in computed])
+    errors.refuse_all(asked.faults(results.model, results.tables))
     _check_files(results.tables)
     _clear(folder)
     entries = [tables.write(folder, table) for table in results.tables]

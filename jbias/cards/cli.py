@@ -8,7 +8,8 @@ r"""Write a bias card: shape bias and other numbers, with the decisions that pro
 
 MODEL is a folder of results that `jbias measure` wrote, such as measured/resnet50, a folder of
 `jbias ask`, or any MODEL of `jbias measure`. The last two are measured first, with the same
-options. For each network, the folder CARDS/<network>/ gets
+options. For each network, the folder CARDS/<network>/ gets the following files; for a folder of
+`jbias ask` it is CARDS/<model>-<prompt>-<digits>/, with digits of the whole question.
 
     card.json      the numbers, with n, interval, share of neither cue, images, preprocessing,
                    digests and versions; card.schema.json describes its form
@@ -123,7 +124,8 @@ def _verdict(checked: "verify.Verified") -> list[str]:
 def _check(args: argparse.Namespace, changes: Sequence[str]) -> None:
     """Raise ValueError for arguments that are wrong for any model; without slow imports.
 
-    A folder of `jbias ask` becomes its table of answers, in place.
+    A folder of `jbias ask` becomes its table of answers, in place, and its results have a folder
+    of their own, as the same model may have been asked other questions.
     """
     if not args.MODEL:
         errors.refuse("jbias card", "name MODEL or --verify=CARD")
@@ -137,6 +139,12 @@ def _check(args: argparse.Namespace, changes: Sequence[str]) -> None:
             errors.refuse(changes[0], "be left out for measured results", remedy=remedy)
         return
     args.MODEL = paths.to_table(args.MODEL)
+    if paths.is_asked(args.MODEL):
+        from jbias.cards import asked
+
+        question = asked.describe(os.path.dirname(args.MODEL))
+        digest = asked.digest_table(args.MODEL)[:8]  # Later answers are measured again.
+        args.out = os.path.join(args.out, asked.label(question), digest)
     measuring_cli.check_paths(args)
 
 
@@ -177,11 +185,13 @@ def _measure_and_write(
 
 def _write_card(path: str, args: argparse.Namespace, hub: dict[str, str] | None) -> int:
     """Write the card of a folder of results; return the exit code."""
-    from jbias.cards import card, folders, tables
+    from jbias.cards import asked, card, folders, tables
 
     try:
         results = folders.read(path)
-        target = os.path.join(args.cards, tables.safe_name(results.model["name"]))
+        question = results.model["asked"]
+        name = asked.label(question) if question else results.model["name"]
+        target = os.path.join(args.cards, tables.safe_name(name))
         content = card.make(results, target, hub=hub)
     except ValueError as error:
         line = f"jbias: no card: {messages.one_line(error)}"

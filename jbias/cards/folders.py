@@ -25,6 +25,7 @@ _OPTIONS: Mapping[str, Mapping[str, int]] = {
     numbers.SPECTRAL: {"draws": 1000, "seed": 0},
     numbers.BAND: {"draws": 1000, "seed": 0},
 }
+_MIN_DRAWS = 100  # As in card.schema.json: the ends of an interval of 95 % need them.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,9 @@ def _table(
         stored = description["measure"]["options"]
         options = {key: stored.get(key, x) for key, x in _OPTIONS[measure].items()}
         options["side"] = stored.get("side", provenance["suite"].get("size", 224))
+        must = f"have at least {_MIN_DRAWS} draws of its bootstrap"
+        where = f"{measure} on {dataset}"
+        errors.check(options["draws"] >= _MIN_DRAWS, where, must, options["draws"])
     index = np.asarray(first.columns.get("index", np.arange(len(first.prediction))))
     texture = first.columns.get("texture") if measure == "shape_bias" else None
     label_names = _to_names(first.columns["label"], classes, "")
@@ -295,10 +299,20 @@ def _model(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _asked(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the question of `jbias ask` of which a table has the answers; None for others."""
-    for entry in config.get("tables", ()):
-        described = asked.describe(os.path.dirname(str(entry.get("path", ""))))
+    """Return the question of `jbias ask` of which a table has the answers; None for others.
+
+    ValueError for a table beside a question whose answers it does not have.
+    """
+    digests = {
+        str(entry.get("path", "")): str(entry.get("sha256", ""))
+        for entry in config.get("tables", ())
+    }
+    for path, sha256 in digests.items():
+        described = asked.describe(os.path.dirname(path))
         if described:
+            must = "be the only table of a model, as it is beside its question"
+            errors.check(len(digests) == 1, path, must, f"{len(digests)} tables")
+            asked.check_table(path, sha256=sha256)
             return described
     return None
 

@@ -276,10 +276,11 @@ def _band(table: tables.Table) -> list[Number]:
 
 
 def doubts(card_tables: Sequence[tables.Table]) -> list[str]:
-    """Return lines on sets where the decisions are no better than guesses, or all the same.
+    """Return lines on sets where decisions are no better than guesses, all the same, or few.
 
-    With k classes, random decisions are for either cue on a share 2 / k of the cue conflicts: there
-    is a line if the lower end of Wilson's 95 % interval of that share is at most 2 / k, with k > 2.
+    With k classes, random decisions are for either cue on a share 2 / k of the answered cue
+    conflicts: there is a line if the lower end of Wilson's 95 % interval of that share is at most
+    2 / k, with k > 2. There is a line, too, if most cue conflicts have no answer.
     """
     lines = []
     for table in card_tables:
@@ -287,21 +288,63 @@ def doubts(card_tables: Sequence[tables.Table]) -> list[str]:
             continue
         decided = table.by_condition[""]
         answered = decided.prediction[~decided.is_unanswered]
-        if table.texture is not None and table.num_classes > 2:
-            bias = cue_conflict.shape_bias(*cue_conflict.answer_and_cues(decided))
-            n = int(_is_conflict(decided).sum())
-            lower, _ = decisions.wilson_interval(bias.n_shape + bias.n_texture, n)
-            if lower <= 2 / table.num_classes:
-                lines.append(
-                    f"decisions for either cue on {table.dataset} are no more than guessing "
-                    f"gives (2 of {table.num_classes} classes), so no claim follows from "
-                    "shape bias"
-                )
+        if table.texture is not None:
+            lines += _conflict_doubts(table, decided)
         is_constant = len(answered) > 1 and len({*answered.tolist()}) == 1
         if is_constant and len({*table.label}) > 1:
             name = table.classes[int(answered[0])]
             lines.append(f"every answered image of {table.dataset} is called {name!r}")
     return lines
+
+
+def _conflict_doubts(table: tables.Table, decided: decisions.Decisions) -> list[str]:
+    """Return the lines on guesses and on missing answers of a set of cue conflicts."""
+    lines = []
+    conflict = _is_conflict(decided)
+    n = int(conflict.sum())
+    num_answered = int((conflict & ~decided.is_unanswered).sum())
+    num_options = _num_options(table)
+    if num_options > 2:
+        bias = cue_conflict.shape_bias(*cue_conflict.answer_and_cues(decided))
+        either = bias.n_shape + bias.n_texture
+        lower, _ = decisions.wilson_interval(either, num_answered)
+        if lower <= 2 / num_options:
+            lines.append(
+                f"{_guess_start(table.dataset)} (2 of {num_options} classes), so no claim "
+                "follows from shape bias"
+            )
+    if 2 * num_answered < n:
+        lines.append(
+            f"{n - num_answered:,} of {n:,} conflicts on {table.dataset} have no answer, so the "
+            "numbers are of a selection of images"
+        )
+    return lines
+
+
+def _num_options(table: tables.Table) -> int:
+    """Return the number of classes that a guess chooses among.
+
+    For published cue conflicts, that of the card, which is checked there; for other sets, the number
+    of classes that occur, since nothing else proves more.
+    """
+    is_published = table.dataset == stimulus_names.CUE_CONFLICT
+    return table.num_classes if is_published else len(table.classes)
+
+
+def _guess_start(dataset: str) -> str:
+    """Return the start of the doubt that the decisions of a set may be guesses."""
+    return f"decisions for either cue on {dataset} are no more than guessing gives"
+
+
+def has_claim(content: Mapping[str, Any], number: Mapping[str, Any]) -> bool:
+    """Return False for a shape bias of decisions that may be guesses, which is no claim.
+
+    content: of card.json. number: an entry of its numbers.
+    """
+    if number["name"] != "shape_bias":
+        return True
+    start = f"{_guess_start(number['set'])} ("
+    return not any(line.startswith(start) for line in content["doubts"])
 
 
 def is_close(first: float | None, second: float | None) -> bool:

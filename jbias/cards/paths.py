@@ -16,6 +16,12 @@ def is_measured(path: str) -> bool:
     return has_results and not os.path.exists(os.path.join(path, "checkpoints"))
 
 
+def is_asked(path: str) -> bool:
+    """Return True for the table of answers in a folder of `jbias ask`."""
+    folder, name = os.path.split(path)
+    return name == _ANSWERS and os.path.isfile(os.path.join(folder, ASK))
+
+
 def to_table(path: str) -> str:
     """Return the table of answers for a folder of `jbias ask`, any other path unchanged.
 

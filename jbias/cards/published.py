@@ -7,6 +7,7 @@ stimuli/filled-silhouettes of rgeirhos/texture-vs-shape at bbdfbf7.
 
 import functools
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from jbias import data
@@ -18,6 +19,8 @@ CUE_CONFLICT = "geirhos/cue-conflict"
 _PICTURES = ("geirhos/edge", "geirhos/silhouette")
 _PER_CLASS = 10  # Edges and silhouettes.
 _MODEL_VS_HUMAN = "model_vs_human"
+# A published name, and a part of the images, such as "[:10%]".
+_NAME = re.compile(r"([^\[\]]+?)(\[[^\[\]]*\])?")
 # Of files of ImageNet's validation set.
 _IMAGENET = re.compile(r"ilsvrc2012_val_\d{8}")
 
@@ -28,9 +31,9 @@ def count(name: str) -> int | None:
     name: such as "geirhos/edge". Parts of a split, such as "imagenet/val[:10%]", have the number of
     the whole split.
     """
-    data_set, _, split = name.partition("/")
-    split, _, condition = split.partition("[")[0].partition("/")
+    data_set, _, split = whole(name).partition("/")
     if data_set == _MODEL_VS_HUMAN:
+        split, _, condition = split.partition("/")
         total = geirhos.MODEL_VS_HUMAN_COUNTS.get(split)
         return total // len(geirhos.CONDITIONS[split]) if total and condition else total
     if data_set not in data.DATASETS:
@@ -39,9 +42,43 @@ def count(name: str) -> int | None:
     return (images if isinstance(images, int) else images.get(split, 0)) or None
 
 
-@functools.cache
+def whole(name: str) -> str:
+    """Return the name of a whole split, "imagenet/val" for "imagenet/val[:10%]".
+
+    Names in another form are returned unchanged.
+    """
+    match = _NAME.fullmatch(name)
+    return match[1] if match else name
+
+
+def plain(name: str) -> str:
+    """Return the letters and digits of a name in lower case, in which look-alikes agree."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter for letter in folded if letter.isalnum())
+
+
+def is_imitated(name: str) -> bool:
+    """Return True for a name that looks like a published one with a list of images, but is none.
+
+    Such as " geirhos/cue-conflict", "Geirhos/cue_conflict" or "geirhos/cue-conflict/x".
+    """
+    listed = (CUE_CONFLICT, *_PICTURES)
+    if whole(name) in listed:
+        return False
+    return plain(name).startswith(tuple(map(plain, listed)))
+
+
 def image_names(name: str) -> frozenset[str] | None:
-    """Return the names of a published set's images, without endings; None without a list."""
+    """Return the names of a published set's images, without endings; None without a list.
+
+    name: a part, such as "geirhos/edge[:50%]", has the names of the whole split.
+    """
+    return _listed_names(whole(name))
+
+
+@functools.cache
+def _listed_names(name: str) -> frozenset[str] | None:
+    """Return the names of the images of a whole split; None without a list."""
     if name == CUE_CONFLICT:
         return frozenset(data_tables.cue_conflicts())
     if name in _PICTURES:

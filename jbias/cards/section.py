@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jbias.cards import badge
+from jbias.cards import badge, numbers
 
 _SHARES = (
     "shape_bias",
@@ -31,7 +31,8 @@ def write(content: Mapping[str, Any]) -> str:
     ]
     lines += _parts(content)
     if content["model"]["asked"]:
-        lines += ["", _question(content["model"]["asked"])]
+        rows = sum(x["rows"] for x in content["decisions"] if not x["measure"])
+        lines += ["", _question(content["model"]["asked"], rows=rows)]
     for line in content["doubts"]:
         lines += ["", f"**Doubt:** {escape(line)}."]
     versions, stimuli = content["versions"], content["stimuli"][bias["set"]]
@@ -39,7 +40,7 @@ def write(content: Mapping[str, Any]) -> str:
     reader = f", answers read by {versions['reader']}" if versions["reader"] else ""
     source = (
         f"Measured with jbias {escape(versions['jbias'])} on {content['date'][:10]}, model "
-        f"`{_code(content['model']['name'])}` ({_code(content['model']['digest'])}), stimuli "
+        f"`{_code(content['model']['name'])}` ({escape(content['model']['digest'])}), stimuli "
         f"`{_code(stimuli['name'])}` ({images}, {stimuli['digest'][:16]})"
         f"{escape(reader)}; all decisions are beside [card.json](card.json), and "
         "`jbias card --verify=card.json` computes the numbers again."
@@ -62,8 +63,11 @@ def _parts(content: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _question(question: Mapping[str, Any]) -> str:
-    """Return the paragraph on the question that a model behind an endpoint was asked."""
+def _question(question: Mapping[str, Any], *, rows: int) -> str:
+    """Return the paragraph on the question that a model behind an endpoint was asked.
+
+    rows: the number of decisions about unchanged images on the card.
+    """
     order = {"drawn": "drawn for each image", "": "none"}.get(
         question["order"], question["order"]
     )
@@ -71,13 +75,21 @@ def _question(question: Mapping[str, Any]) -> str:
     shown = "the endpoint's own" if temperature is None else f"{temperature:g}"
     served = ", ".join(f"`{_code(name)}`" for name in question["served_models"])
     dates = " to ".join(dict.fromkeys((question["first"][:10], question["last"][:10])))
+    num_images = question["answers"] + question["refused_images"]
+    num_refused = question["refused"] + question["refused_images"]
+    part = "" if rows == num_images else f" {rows:,} of these images are on this card."
+    extra = question["extra"]
+    fields = (
+        f"further fields `{_code(extra)}`" if extra != "{}" else "no further fields"
+    )
     return (
         f"Asked at `{_code(question['endpoint'])}` as `{_code(question['model'])}` (served: "
-        f"{served or 'unknown'}), {dates or 'at an unknown date'}: "
+        f"{served or 'unknown'}), {escape(dates) or 'at an unknown date'}: "
         f'"{escape(question["words"])}" Order of options: {escape(order)}, seed '
-        f"{question['seed']}; temperature {shown}; at most {question['answer_tokens']} tokens. "
-        f"{question['refused']:,} of {question['answers']:,} requests were refused, "
-        f"{question['cut_off']:,} answers were cut off."
+        f"{question['seed']}; temperature {shown}; at most {question['answer_tokens']} tokens; "
+        f"detail {escape(question['detail']) or 'unknown'}; {fields}. "
+        f"{num_refused:,} of {num_images:,} requests were refused, "
+        f"{question['cut_off']:,} answers were cut off.{part}"
     )
 
 
@@ -91,6 +103,9 @@ def _row(content: Mapping[str, Any], number: Mapping[str, Any]) -> str:
     interval = f"{lower} to {upper} ({method})"
     if None in (number["lower"], number["upper"]):
         interval = "undefined"
+    shown = f"{value} %" if is_share and number["value"] is not None else value
+    if not numbers.has_claim(content, number):
+        shown, interval = "no claim", "no claim"
     unanswered = number["unanswered"]
     part = badge.part_of(content["stimuli"][number["set"]])
     n = f"{number['n']:,} {number['unit']}"
@@ -99,7 +114,7 @@ def _row(content: Mapping[str, Any], number: Mapping[str, Any]) -> str:
     cells = [
         number["label"],
         f"{escape(number['set'])}{part and f', {part}'}",
-        f"{value} %" if is_share and number["value"] is not None else value,
+        shown,
         interval,
         n,
         f"{unanswered['count']:,} of {unanswered['n']:,}",

@@ -20,8 +20,11 @@ _OWN = "own"  # Start of the name of a set that is not the published one of its 
 _DECISIONS = (
     "decisions/"  # Start of the name of a set of a table that is not published.
 )
-# Names of sets of suites that are published.
-_TAKEN = {*stimulus_names.PUBLISHED_SETS, *table_suites.SUITE_NAMES.values()}
+# Names of sets of suites that are published, without case and signs.
+_TAKEN = {
+    published.plain(name)
+    for name in (*stimulus_names.PUBLISHED_SETS, *table_suites.SUITE_NAMES.values())
+}
 
 
 def name_of(
@@ -162,7 +165,7 @@ def rename_own(
     new_names = {
         dataset: f"{_data_set(entry['name']) or _OWN}-{dataset}"
         for dataset, entry in entries.items()
-        if dataset in _TAKEN and entry["published"] is None
+        if published.plain(dataset) in _TAKEN and entry["published"] is None
     }
     renamed = [
         dataclasses.replace(x, dataset=new_names.get(x.dataset, x.dataset))
@@ -195,10 +198,18 @@ def faults(
         for key in ("images", "names", "published")
         if entry[key] != computed[key]
     ]
-    if computed["published"] is None and dataset in _TAKEN:
+    if published.is_imitated(name):
+        lines.append(f"{where}: {name!r} is not the name of a published set")
+    is_taken = published.plain(dataset) in _TAKEN
+    if is_taken and computed["published"] is None:
         lines.append(f"{where}: {name!r} is not the published set {dataset}")
     for table in card_tables:
         lines += _class_faults(where, name, table)
+        if table.num_classes < len(table.classes):
+            lines.append(
+                f"{table.file}: num_classes is {table.num_classes} in the card, "
+                f"{len(table.classes)} or more by its decisions"
+            )
         if kind == "decisions" and not table.measure:
             digest = digest_table(name, table) if computed["names"] else None
             if digest not in (None, entry["digest"]):

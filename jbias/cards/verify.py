@@ -18,12 +18,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import errors
-from jbias.cards import card, numbers, schema, stimuli, tables, words
+from jbias.cards import asked, card, numbers, schema, stimuli, tables, words
 from jbias.runtime import messages
 from jbias.untrusted import opening
 
 _MAX_BYTES = 2**24  # Of card.json.
 _MAX_LINES = 20  # About files that do not belong to a card.
+_FRACTIONS = (
+    "value",
+    "lower",
+    "upper",
+    "temperature",
+)  # Entries that may be fractions.
 
 
 class Verified(NamedTuple):
@@ -50,7 +56,7 @@ def verify(path: str) -> Verified:
         remedy = "copy the files of the card into a folder of their own"
         errors.refuse(path, must, remedy=remedy)
     content = _read(path)
-    lines = schema.faults(content)
+    lines = [*schema.faults(content), *_fraction_lines(content)]
     if lines:
         return Verified(path, 0, 0, tuple(lines))
     folder = os.path.dirname(path)
@@ -64,6 +70,7 @@ def verify(path: str) -> Verified:
         lines += _stimulus_lines(content, card_tables)
         for table, entry in zip(card_tables, content["decisions"], strict=True):
             lines += words.faults(table, entry)
+        lines += asked.faults(content["model"], card_tables)
     lines += _file_lines(folder, content, present)
     lines += tree_lines
     num_decisions = sum(
@@ -110,6 +117,22 @@ def _refuse_repeated(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {errors.abbreviate(repeated)} is there twice")
     return entries
+
+
+def _fraction_lines(content: Any, path: str = "") -> list[str]:
+    """Return a line for each whole number that is written as a fraction, such as 600.0.
+
+    JSON does not tell the two apart, but the texts of a card do. path: of the content in the card.
+    """
+    if isinstance(content, dict):
+        entries = [(f"{path}.{key}".lstrip("."), x) for key, x in content.items()]
+    elif isinstance(content, list):
+        entries = [(f"{path}[{i}]", x) for i, x in enumerate(content)]
+    else:
+        is_fraction = path.rpartition(".")[2] in _FRACTIONS
+        must = f"{card.FILE}: {path} must be written as a whole number, got {content!r}"
+        return [must] if isinstance(content, float) and not is_fraction else []
+    return [line for name, x in entries for line in _fraction_lines(x, name)]
 
 
 def _find_files(
@@ -220,6 +243,10 @@ def _number_lines(
                 lines.append(
                     f"{where}: {name} is {entry[name]!r} in the card, {value!r} by its decisions"
                 )
+    if keys != [*by_key] and sorted(keys) == sorted(by_key):
+        lines.append(
+            f"{card.FILE}: numbers must be in the order in which they are computed"
+        )
     for name, dataset in by_key.keys() - {*keys}:
         lines.append(
             f"{name} on {dataset}: the card lacks this number of its decisions"

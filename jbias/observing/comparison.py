@@ -107,8 +107,13 @@ def _compared(
     members: Sequence[observers.Observer],
     shown: stimuli.Stimuli,
 ) -> Compared:
-    """Return the decisions of members about the images; classes are matched by name."""
+    """Return the decisions of members about the images; classes are matched by name.
+
+    Upper and lower case are the same, unless two classes of the page differ in case alone.
+    """
     ids = {name: number for number, name in enumerate(shown.classes)}
+    folded = {name.casefold(): number for name, number in ids.items()}
+    is_cased = len(folded) < len(ids)
     answers = []
     for group in shown.groups:
         rows = np.full((len(members), len(group.ids)), observers.NO_ROW, np.int32)
@@ -117,7 +122,10 @@ def _compared(
             for image, decision in zip(member.images, member.decision, strict=True):
                 if image in place:
                     answer = member.classes[decision] if decision >= 0 else ""
-                    row[place[image]] = ids.get(answer, observers.NO_ANSWER)
+                    other = observers.NO_ANSWER
+                    if not is_cased:
+                        other = folded.get(answer.casefold(), other)
+                    row[place[image]] = ids.get(answer, other)
         answers.append(rows)
     return Compared(name=name, note=note, decisions=tuple(answers))
 

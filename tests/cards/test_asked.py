@@ -1,5 +1,7 @@
 """Cards of models behind an endpoint: the question, and words that are parsed again."""
 
+import shutil
+
 import pytest
 
 from jbias.answers import letter_options, parsing
@@ -25,18 +27,21 @@ SETTINGS = {
 REFUSAL = "I'm sorry, I cannot help with that."
 
 
-def ask(folder, decided):
-    """Write a folder of `jbias ask` with a letter for each decision, and refusals for "na"."""
+def ask(folder, decided, *, seed=7, num_refused=0):
+    """Write a folder of `jbias ask` with a letter for each decision, and refusals for "na".
+
+    num_refused: of the last images, which the endpoint refused.
+    """
     folder.mkdir(parents=True)
-    settings.open_folder(str(folder), SETTINGS)
+    settings.open_folder(str(folder), {**SETTINGS, "seed": seed})
     book = ledger.Ledger(str(folder))
     shown = []
-    for image, decision in decided.items():
+    for i, (image, decision) in enumerate(decided.items()):
         shape, texture = planted.cues(image)
         name = f"{shape}/{image}.png"
         shown.append(stimuli.Stimulus(name, shape, texture, "", ""))
         question = questions.make(
-            questions.CHOICE, planted.CLASSES, image=name, order="drawn", seed=7
+            questions.CHOICE, planted.CLASSES, image=name, order="drawn", seed=seed
         )
         letter = {x: y for y, x in question.options.items()}.get(decision)
         refusal = None if letter else REFUSAL
@@ -50,7 +55,11 @@ def ask(folder, decided):
             "completion_tokens": 2,
         }
         request = book.send(name, input_tokens=9, answer_tokens=30)
-        book.answer(request, name, content)
+        if i < len(decided) - num_refused:
+            book.answer(request, name, content)
+            continue
+        line = {"options": dict(question.options)}
+        book.fail(request, image=name, is_charged=False, reason="413", refused=line)
     book.close()
     answer_table.write(
         str(folder),
@@ -69,7 +78,9 @@ def original(tmp_path_factory):
     ask(folder / "asked/tiny-choice", planted.decide(50, 60, 20, 5))
     flags = [f"--out={folder / 'measured'}", f"--cards={folder / 'cards'}"]
     assert cli.main([str(folder / "asked/tiny-choice"), *flags]) == 0
-    return folder / "cards/tiny"
+    (card_folder,) = (folder / "cards").iterdir()
+    assert card_folder.name.startswith("tiny-choice-")
+    return card_folder
 
 
 @pytest.fixture
@@ -137,8 +148,89 @@ def test_words_that_were_removed_are_found(original, folder):
     forging.forge(
         folder, [[*x[:ends], x[-1]] for x in rows], header=[*header[:ends], header[-1]]
     )
+    lines = verify.verify(folder).differences
+    assert lines and all("lacks the model's own words" in line for line in lines)
+    content = planted.read(folder)
+    content["decisions"][0] |= {"parser": "", "reasons": {}}
+    forging.seal(folder, content)
     (line,) = verify.verify(folder).differences
-    assert "lacks the model's own words" in line
+    assert "lacks the model's own words, which the card says were asked for" in line
+
+
+def test_numbers_of_requests_that_do_not_fit_the_rows_are_found(original, folder):
+    for changes, word in {
+        (("answers", 5), ("refused", 0)): "5 images were asked about by the card",
+        (("answers", 130), ("refused_images", 5)): "at most 0 by its words",
+        (("refused", 136),): "refused is more than",
+        (("first", "**X** <b>"),): "must match",
+    }.items():
+        content = planted.read(original)
+        content["model"]["asked"] |= dict(changes)
+        forging.seal(folder, content)
+        (line,) = verify.verify(folder).differences
+        assert word in line
+
+
+def test_another_table_beside_a_question_is_refused(tmp_path, capsys):
+    """Another model's table, and a table that contradicts the stored answers."""
+    ask(tmp_path / "tiny", planted.decide(60, 50, 0, 0))
+    ask(tmp_path / "other", planted.decide(50, 60, 0, 0))
+    flags = [f"--out={tmp_path / 'measured'}", f"--cards={tmp_path / 'cards'}"]
+    another = (tmp_path / "other/decisions.csv").read_text()
+    for name, word in {
+        "other": "must be decisions.csv",
+        "decisions": "other rows",
+    }.items():
+        (tmp_path / f"tiny/{name}.csv").write_text(another)
+        assert cli.main([str(tmp_path / f"tiny/{name}.csv"), *flags]) == 1
+        *_, line = capsys.readouterr().err.splitlines()
+        assert line.startswith("jbias: no card: ") and word in line
+    assert not (tmp_path / "cards").exists()
+
+
+def test_more_answers_than_were_measured_are_refused_until_measured_again(
+    tmp_path, capsys
+):
+    decided = planted.decide(60, 70, 0, 0)
+    images = [*decided]
+    ask(tmp_path / "tiny", {x: decided[x] for x in (*images[:55], *images[60:115])})
+    flags = [f"--out={tmp_path / 'measured'}", f"--cards={tmp_path / 'cards'}"]
+    assert cli.main([str(tmp_path / "tiny"), *flags]) == 0
+    (measured,) = (tmp_path / "measured").glob("*/*/tiny")
+    shutil.rmtree(tmp_path / "tiny")
+    ask(tmp_path / "tiny", decided)
+    capsys.readouterr()
+    assert cli.main([str(measured), flags[1]]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must be the table that was measured" in line
+    (card_folder,) = (tmp_path / "cards").iterdir()
+    assert planted.read(card_folder)["model"]["asked"]["answers"] == 110
+    code = cli.main([str(tmp_path / "tiny"), *flags])
+    assert code == 0, capsys.readouterr().err
+    assert planted.read(card_folder)["model"]["asked"]["answers"] == 130
+    assert not verify.verify(card_folder).differences
+
+
+def test_two_questions_to_one_model_have_a_card_each(tmp_path):
+    flags = [f"--out={tmp_path / 'measured'}", f"--cards={tmp_path / 'cards'}"]
+    for seed in (7, 8):
+        folder = tmp_path / f"seed{seed}/out"
+        ask(folder, planted.decide(50 + seed, 60, 0, 0), seed=seed)
+        assert cli.main([str(folder), *flags]) == 0
+    cards = [planted.read(folder) for folder in (tmp_path / "cards").iterdir()]
+    assert {x["model"]["asked"]["seed"] for x in cards} == {7, 8}
+
+
+def test_images_that_the_endpoint_refused_are_counted(tmp_path):
+    """The ledger has a refusal for each of 20 images, and no words."""
+    ask(tmp_path / "tiny", planted.decide(60, 60, 0, 0), num_refused=20)
+    flags = [f"--out={tmp_path / 'measured'}", f"--cards={tmp_path / 'cards'}"]
+    assert cli.main([str(tmp_path / "tiny"), *flags]) == 0
+    (folder,) = (tmp_path / "cards").iterdir()
+    question = planted.read(folder)["model"]["asked"]
+    assert (question["answers"], question["refused_images"]) == (100, 20)
+    assert "20 of 120 requests were refused" in (folder / "section.md").read_text()
+    assert not verify.verify(folder).differences
 
 
 def test_another_parser_asks_for_another_jbias(original, folder, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from jbias.answers import letter_answers
-from jbias.cards import badge, card, cli, numbers, section, verify
+from jbias.cards import badge, card, cli, eval_results, numbers, section, verify
 from jbias.measures import critical_band, decisions, spectral_bias
 from tests.answers import published
 from tests.cards import planted
@@ -171,6 +171,27 @@ def test_guesses_and_constant_answers_are_doubted(tmp_path):
     content = card.make(planted.results(guesses), str(tmp_path / "card"))
     assert "no more than guessing" in badge.draw(content)
     assert "**Doubt:**" in section.write(content)
+
+
+def test_guesses_are_counted_among_answered_images(tmp_path):
+    """A model with few answers that are for a cue is no guesser, but its answers are a selection."""
+    refuser = planted.conflict_table(planted.decide(80, 40, 8, 1072))
+    (line,) = numbers.doubts([refuser])
+    assert line.startswith("1,072 of 1,200 conflicts on cue-conflict have no answer")
+    content = card.make(planted.results(refuser), str(tmp_path / "card"))
+    assert "66.7 %" in badge.draw(content) and line in section.write(content)
+    guesser = planted.conflict_table(planted.decide(55, 55, 770, 320))
+    assert "guessing" in numbers.doubts([guesser])[0]
+
+
+def test_a_shape_bias_of_guesses_is_nowhere_claimed(tmp_path):
+    guesses = planted.conflict_table(planted.decide(60, 60, 1080, 0))
+    hub = eval_results.parse("owner/set")
+    content = card.make(planted.results(guesses), str(tmp_path / "card"), hub=hub)
+    assert "shape_bias" not in eval_results.write(content)
+    assert "accuracy_shape" in eval_results.write(content)
+    (row,) = [x for x in section.write(content).splitlines() if "120 decisions" in x]
+    assert "| no claim | no claim |" in row and "50.0" not in row
 
 
 HOSTILE = "a<b>&\"'|`*_[x](y)\n</title><script>"

@@ -1,12 +1,14 @@
 """Cards that were changed and sealed again, with all digests rewritten, are found out."""
 
+import dataclasses
 import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 
-from jbias.cards import card, cli, published, stimuli, tables, verify
+from jbias.cards import card, cli, numbers, published, stimuli, tables, verify
 from tests.cards import forging, planted
 
 
@@ -205,3 +207,88 @@ def test_names_of_sets_and_models_become_safe_names_of_files(tmp_path):
     assert entry["set"] == "my set: 1" and " " not in entry["file"]
     assert (folder / entry["file"]).exists()
     assert not verify.verify(folder).differences
+
+
+def test_names_that_look_published_are_found(tmp_path):
+    """Made-up images under a name that a reader takes for the published one."""
+    renamed = {
+        " geirhos/cue-conflict": "cue-conflict ",
+        "geirhos/cue-conflict ": "own-cue-conflict",
+        "geirhos/cue-conflict\u200b": "own",
+        "Geirhos/cue_conflict": "Cue-conflict",
+        "geirhos/cue-conflict/x": "mine",
+        "geirhos/cue-conflict[": "mine",
+        "mine": "Cue-Conflict",
+    }
+    images = tuple(f"mine{i}" for i in range(160))
+    label = tuple(planted.CLASSES[i % 16] for i in range(160))
+    texture = (*label[1:], label[0])
+    for i, (name, dataset) in enumerate(
+        {**renamed, "geirhos/cue-conflict[:]": "x"}.items()
+    ):
+        table = tables.Table(
+            dataset=dataset,
+            num_classes=16,
+            images=images,
+            label=label,
+            texture=texture,
+            decided={"": label},
+        )
+        results = planted.results(table)
+        entry = stimuli.describe(name, [table], digest="0" * 64, preprocessing="")
+        results.stimuli[dataset].update(entry)
+        card.make(results, str(tmp_path / f"card{i}"))
+        assert verify.verify(tmp_path / f"card{i}").differences, name
+
+
+def test_doubts_cannot_be_switched_off_by_the_number_of_classes(tmp_path):
+    """Guesses stay doubted, or the number is found, for any number of classes in the card."""
+    rng = np.random.default_rng(0)
+    label = [f"class{i % 4}" for i in range(480)]
+    own = tables.Table(
+        dataset="mine",
+        num_classes=4,
+        images=tuple(f"i{i}" for i in range(480)),
+        label=tuple(label),
+        texture=tuple(f"class{(i + 1) % 4}" for i in range(480)),
+        decided={"": tuple(f"class{x}" for x in rng.integers(4, size=480))},
+    )
+    guesses = planted.conflict_table(planted.decide(60, 60, 1080, 0))
+    for table in (own, guesses):
+        folder = tmp_path / table.dataset
+        content = card.make(planted.results(table), str(folder))
+        assert "guessing" in content["doubts"][0]
+        for num_classes in (1, 2, 17, 100):
+            changed = dataclasses.replace(table, num_classes=num_classes)
+            content["decisions"][0]["num_classes"] = num_classes
+            content["doubts"] = numbers.doubts([changed])
+            forging.seal(folder, content)
+            is_doubted = any("guessing" in line for line in content["doubts"])
+            assert is_doubted or verify.verify(folder).differences, num_classes
+
+
+def test_numbers_in_another_order_or_form_are_found(original, folder):
+    content = planted.read(original)
+    forging.seal(folder, {**content, "numbers": content["numbers"][::-1]})
+    (line,) = verify.verify(folder).differences
+    assert "in the order" in line
+    content["numbers"][0]["n"] = float(content["numbers"][0]["n"])
+    planted.save(folder, content, sealed=True)
+    (line,) = verify.verify(folder).differences
+    assert "numbers[0].n must be written as a whole number, got 110.0" in line
+
+
+def test_few_draws_of_a_bootstrap_are_found(original, folder):
+    content = planted.read(original)
+    content["decisions"][0]["options"] = {"draws": 1, "seed": 0, "side": 32}
+    planted.save(folder, content, sealed=True)
+    (line,) = verify.verify(folder).differences
+    assert "options.draws must be at least 100, got 1" in line
+
+
+def test_no_text_of_a_card_has_a_meaning_in_the_section(original, folder):
+    content = planted.read(original)
+    content["model"]["digest"] = "x) **97 %** <b>[link](https://a.org)"
+    forging.seal(folder, content)
+    text = (folder / "section.md").read_text()
+    assert "<b>" not in text.replace("\\<", "") and "**97" not in text

@@ -133,7 +133,7 @@ def test_changed_cells_of_filtered_images_are_named(tmp_path):
         for high in (False, True)
         for cutoff in spectral_bias.CONVENTIONS[""]
     ]
-    options = {"draws": 20, "seed": 0, "side": 32}
+    options = {"draws": 100, "seed": 0, "side": 32}
     table = planted.filtered_table("spectral", conditions, num_images=5, **options)
     cues = planted.conflict_table(planted.decide(50, 60, 20, 5))
     content = card.make(planted.results(cues, table), str(tmp_path / "card"))
