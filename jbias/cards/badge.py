@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax import saxutils
 
-from jbias.cards import numbers
+from jbias.cards import claims
 
 HEIGHT = 20
 _LABEL_COLOUR, _COLOUR, _DOUBT_COLOUR = "#4a4a4a", "#0b6e8a", "#757575"
@@ -36,7 +36,7 @@ def draw(content: Mapping[str, Any]) -> str:
     content: of card.json. If the decisions may be guesses, the badge is grey and has no value.
     """
     bias = next(x for x in content["numbers"] if x["name"] == "shape_bias")
-    is_doubted = not numbers.has_claim(content, bias)
+    is_doubted = not claims.has_claim(content, bias)
     stimuli = content["stimuli"][bias["set"]]
     label = f"shape bias on {_shorten(stimuli['name'])}"
     message = _message(bias, stimuli, is_doubted=is_doubted)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jbias import errors
-from jbias.cards import numbers
+from jbias.cards import claims
 
 FILE = ".eval_results/jbias.yaml"
 _BENCHMARK = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[0-9a-f]{7,40})?")
@@ -48,7 +48,7 @@ def write(content: Mapping[str, Any]) -> str:
     hub = content["hub"]
     lines = []
     for number in content["numbers"]:
-        if number["value"] is None or not numbers.has_claim(content, number):
+        if number["value"] is None or not claims.has_claim(content, number):
             continue
         lines += [
             "- dataset:",

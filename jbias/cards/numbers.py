@@ -12,7 +12,7 @@ import numpy as np
 
 from jbias import errors
 from jbias.answers import letter_answers, stimulus_names
-from jbias.cards import tables
+from jbias.cards import claims, tables
 from jbias.data.sets import geirhos
 from jbias.evals import measured
 from jbias.measures import (
@@ -310,7 +310,7 @@ def _conflict_doubts(table: tables.Table, decided: decisions.Decisions) -> list[
         lower, _ = decisions.wilson_interval(either, num_answered)
         if lower <= 2 / num_options:
             lines.append(
-                f"{_guess_start(table.dataset)} (2 of {num_options} classes), so no claim "
+                f"{claims.guess_start(table.dataset)} (2 of {num_options} classes), so no claim "
                 "follows from shape bias"
             )
     if 2 * num_answered < n:
@@ -329,22 +329,6 @@ def _num_options(table: tables.Table) -> int:
     """
     is_published = table.dataset == stimulus_names.CUE_CONFLICT
     return table.num_classes if is_published else len(table.classes)
-
-
-def _guess_start(dataset: str) -> str:
-    """Return the start of the doubt that the decisions of a set may be guesses."""
-    return f"decisions for either cue on {dataset} are no more than guessing gives"
-
-
-def has_claim(content: Mapping[str, Any], number: Mapping[str, Any]) -> bool:
-    """Return False for a shape bias of decisions that may be guesses, which is no claim.
-
-    content: of card.json. number: an entry of its numbers.
-    """
-    if number["name"] != "shape_bias":
-        return True
-    start = f"{_guess_start(number['set'])} ("
-    return not any(line.startswith(start) for line in content["doubts"])
 
 
 def is_close(first: float | None, second: float | None) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jbias.cards import badge, numbers
+from jbias.cards import badge, claims
 
 _SHARES = (
     "shape_bias",
@@ -104,7 +104,7 @@ def _row(content: Mapping[str, Any], number: Mapping[str, Any]) -> str:
     if None in (number["lower"], number["upper"]):
         interval = "undefined"
     shown = f"{value} %" if is_share and number["value"] is not None else value
-    if not numbers.has_claim(content, number):
+    if not claims.has_claim(content, number):
         shown, interval = "no claim", "no claim"
     unanswered = number["unanswered"]
     part = badge.part_of(content["stimuli"][number["set"]])
