@@ -1,4 +1,4 @@
-"""Which numbers of a card are claims, by its doubts; without imports that take long."""
+"""Claims of a card: a number that its doubts call a guess is none; imports are fast."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -245,7 +245,7 @@ def test_doubts_cannot_be_switched_off_by_the_number_of_classes(tmp_path):
     """Guesses stay doubted, or the number is found, for any number of classes in the card."""
     rng = np.random.default_rng(0)
     label = [f"class{i % 4}" for i in range(480)]
-    own = tables.Table(
+    random_table = tables.Table(
         dataset="mine",
         num_classes=4,
         images=tuple(f"i{i}" for i in range(480)),
@@ -254,7 +254,7 @@ def test_doubts_cannot_be_switched_off_by_the_number_of_classes(tmp_path):
         decided={"": tuple(f"class{x}" for x in rng.integers(4, size=480))},
     )
     guesses = planted.conflict_table(planted.decide(60, 60, 1080, 0))
-    for table in (own, guesses):
+    for table in (random_table, guesses):
         folder = tmp_path / table.dataset
         content = card.make(planted.results(table), str(folder))
         assert "guessing" in content["doubts"][0]
