@@ -168,3 +168,14 @@ def test_empty_files_and_far_classes_have_no_wrong_advice(tmp_path):
     assert "the file is empty" in refusal(str(tmp_path / "empty.csv"))
     path = write(tmp_path / "a.csv", [("dog9-cat1", "giraffe")])
     assert "did you mean" not in refusal(path)
+
+
+def test_a_cell_says_whether_the_question_had_options():
+    """No options are "{}", which is not the empty cell of a table that does not say."""
+    for options in ({}, {"A": "truck", "B": "oven"}):
+        cell = letter_options.format_cell(options)
+        assert letter_options.parse_cell(f" {cell} ", "x") == options
+    assert letter_options.format_cell({}) == "{}"
+    assert letter_options.parse_cell("", "x") is None
+    assert letter_options.of_classes({}, ("oven",)) == {}
+    assert letter_options.of_classes(None, ("oven",)) is None

@@ -6,7 +6,7 @@ import pytest
 
 from jbias.answers import letter_options, parsing
 from jbias.asking import answer_table, ledger, questions, settings, stimuli
-from jbias.cards import cli, verify
+from jbias.cards import cli, tables, verify
 from tests.cards import forging, planted
 
 SETTINGS = {
@@ -269,3 +269,18 @@ def test_options_of_the_question_are_beside_the_words(original):
         assert {*options.values()} == {*planted.CLASSES}
         letter, _, name = row[words].partition(". ")
         assert row[1] == "na" or options[letter] == name == row[1]
+
+
+def test_words_of_captions_are_parsed_again_without_letters():
+    table = tables.Table(
+        dataset="mine",
+        num_classes=16,
+        images=("x", "y"),
+        label=("bottle", "cat"),
+        texture=None,
+        decided={"": ("na", "cat")},
+        words=("F. a metal hook", "a cat"),
+        letters=("{}", "{}"),
+        parser=parsing.VERSION,
+    )
+    assert [x.decision for x in tables.parse_words(table)] == ["", "cat"]
