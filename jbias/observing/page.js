@@ -140,14 +140,16 @@ function consistencyWith(trials, members, name) {
 
 /**
  * Return sentences on decisions that are no better than guesses, or all the same: the rule of
- * jbias.cards.numbers.doubts. With k > 2 classes, guesses are for either cue on 2 / k of the conflicts.
+ * jbias.cards.numbers.doubts. With k > 2 classes, guesses are for either cue on 2 / k of the answered
+ * conflicts.
  */
 function doubtsOf(trials, decide) {
   const lines = [], numClasses = content.classes.length;
   content.groups.forEach((group, i) => {
     const known = trials.filter((trial) => trial.group === i && decide(trial) !== NO_ROW);
     if (!known.length) return;
-    const name = group.set || content.name, { shape, texture, neither } = countCues(known, decide);
+    const name = group.set || content.name, answered = known.filter((trial) => decide(trial) !== NO_ANSWER);
+    const { shape, texture, neither } = countCues(answered, decide);
     const either = shape + texture;
     if (group.conflicts && numClasses > 2 && wilson(either, either + neither)[0] <= 2 / numClasses) {
       lines.push(`decisions for either cue on ${name} are no more than guessing gives (2 of ${numClasses} `
