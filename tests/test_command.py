@@ -104,7 +104,9 @@ def test_a_table_of_scores_is_tested_without_jax(tmp_path):
     completed = run_without_jax("report", scores, f"--out={tmp_path}/report")
     assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "report" / "results.json").stat().st_size > 1000
-    measured = "--checkpoint=x.pth", "--suite=jbias:suites/biases"
+    weights = tmp_path / "x.pth"
+    weights.touch()  # A path that is missing is refused first.
+    measured = f"--checkpoint={weights}", "--suite=jbias:suites/biases"
     for words in (["train", "--config=jbias:erm"], ["evaluate", *measured]):
         completed = run_without_jax(*words)
         line = completed.stderr.strip()
