@@ -15,6 +15,7 @@ from PIL import Image
 import jbias
 from jbias import models as jbias_models
 from jbias import timm_networks
+from jbias.cards import folders
 from jbias.data import class_maps
 from jbias.evals import measured, networks, predictors
 from jbias.measuring import arguments, cli, run, sets
@@ -502,6 +503,10 @@ def test_images_that_are_enlarged_are_named(stimuli, tmp_path, capfd):
         lines[size] = [line for line in printed if "enlarged" in line]
     assert lines[32] == [] and len(lines[40]) == 1
     assert "cue-conflict: images of 32 pixels are enlarged to 40" in lines[40][0]
+    for size in (32, 40):
+        (described,) = folders.read(str(tmp_path / f"at{size}")).stimuli.values()
+        is_named = "enlarged from files of 32 pixels" in described["preprocessing"]
+        assert is_named == (size == 40)
 
 
 def test_messages_in_python_name_its_arguments(tmp_path):

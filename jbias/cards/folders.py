@@ -371,8 +371,13 @@ def _stimuli(
         source = described[task]["dataset"]
         of_set = [table for table in card_tables if table.dataset == dataset]
         options = provenance.get("suite", {}).get("sets", {}).get(dataset, {})
+        described_set = provenance["data"][dataset]
+        preprocessing = source["preprocessing"]
+        if "enlarged_from" in described_set:
+            pixels = described_set["enlarged_from"]
+            preprocessing += f"; enlarged from files of {pixels} pixels"
         name = stimuli.name_of(
-            provenance["data"][dataset]["name"],
+            described_set["name"],
             of_set,
             data=str(options.get("data", "")),
             root=str(options.get("root", "")),
@@ -382,6 +387,6 @@ def _stimuli(
             name,
             of_set,
             digest=source["fingerprint"],
-            preprocessing=source["preprocessing"],
+            preprocessing=preprocessing,
         )
     return entries

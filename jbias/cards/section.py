@@ -35,13 +35,12 @@ def write(content: Mapping[str, Any]) -> str:
         lines += ["", _question(content["model"]["asked"], rows=rows)]
     for line in content["doubts"]:
         lines += ["", f"**Doubt:** {escape(line)}."]
-    versions, stimuli = content["versions"], content["stimuli"][bias["set"]]
-    images = badge.part_of(stimuli) or f"{stimuli['images']:,} images"
+    versions = content["versions"]
     reader = f", answers read by {versions['reader']}" if versions["reader"] else ""
     source = (
         f"Measured with jbias {escape(versions['jbias'])} on {content['date'][:10]}, model "
         f"`{_code(content['model']['name'])}` ({escape(content['model']['digest'])}), stimuli "
-        f"`{_code(stimuli['name'])}` ({images}, {stimuli['digest'][:16]})"
+        f"{', '.join(map(_stimuli, content['stimuli'].values()))}"
         f"{escape(reader)}; all decisions are beside [card.json](card.json), and "
         "`jbias card --verify=card.json` computes the numbers again."
     )
@@ -61,6 +60,13 @@ def _parts(content: Mapping[str, Any]) -> list[str]:
         "",
         f"**Part of a published set:** the numbers are of {', '.join(phrases)}.",
     ]
+
+
+def _stimuli(stimuli: Mapping[str, Any]) -> str:
+    """Return a set of images with its number, digest and preprocessing; an entry of card.json."""
+    images = badge.part_of(stimuli) or f"{stimuli['images']:,} images"
+    facts = [images, stimuli["digest"][:16], escape(stimuli["preprocessing"])]
+    return f"`{_code(stimuli['name'])}` ({'; '.join(filter(None, facts))})"
 
 
 def _question(question: Mapping[str, Any], *, rows: int) -> str:

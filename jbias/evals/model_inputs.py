@@ -122,11 +122,21 @@ def describe_enlarged(
     that cannot be read are skipped.
     """
     for name, source in sets.items():
-        sides = _short_sides(source)
-        if sides and statistics.median(sides) < size:
-            low, high = min(sides), max(sides)
-            pixels = f"{low}" if low == high else f"{low} to {high}"
+        pixels = enlarged_sides(source, size)
+        if pixels:
             yield f"{name}: images of {pixels} pixels are enlarged to {size}; {remedy}"
+
+
+def enlarged_sides(source: base.Source, size: int) -> str:
+    """Return the short sides of a set's image files, such as "64" or "60 to 64" pixels.
+
+    Return "" unless the images are enlarged to `size`, see `describe_enlarged`.
+    """
+    sides = _short_sides(source)
+    if not sides or statistics.median(sides) >= size:
+        return ""
+    low, high = min(sides), max(sides)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _short_sides(source: base.Source) -> list[int]:

@@ -31,6 +31,7 @@ from jbias.evals import (
     decision_files,
     inference,
     journals,
+    model_inputs,
     networks,
     registry,
     set_batches,
@@ -285,7 +286,8 @@ class NetworkEvaluation:
     def _merge_provenance(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return the provenance of this call merged with that of earlier calls.
 
-        Keys: "data" (sets), "missing" (reasons by set or task) and "suite" (config). stored:
+        Keys: "data" (sets, with the short side of image files that are smaller than the suite's
+        size as "enlarged_from"), "missing" (reasons by set or task) and "suite" (config). stored:
         the provenance of earlier calls; entries of this call replace stored entries of the same
         name, and sets that are open now are no longer missing. Measures that --only leaves out are
         not added.
@@ -295,6 +297,10 @@ class NetworkEvaluation:
             name: config_sets.describe(source)
             for name, source in self.suite.sources.items()
         }
+        for name, source in self.suite.sources.items():
+            pixels = model_inputs.enlarged_sides(source, self.suite.size)
+            if pixels:
+                data[name]["enlarged_from"] = pixels
         used_names = {measure.name for measure in self.suite.measures}
         measures = {
             name: options
