@@ -65,8 +65,8 @@ def _parts(content: Mapping[str, Any]) -> list[str]:
 def _stimuli(stimuli: Mapping[str, Any]) -> str:
     """Return a set of images with its number, digest and preprocessing; an entry of card.json."""
     images = badge.part_of(stimuli) or f"{stimuli['images']:,} images"
-    facts = [images, stimuli["digest"][:16], escape(stimuli["preprocessing"])]
-    return f"`{_code(stimuli['name'])}` ({'; '.join(filter(None, facts))})"
+    phrases = [images, stimuli["digest"][:16], escape(stimuli["preprocessing"])]
+    return f"`{_code(stimuli['name'])}` ({'; '.join(filter(None, phrases))})"
 
 
 def _question(question: Mapping[str, Any], *, rows: int) -> str:

@@ -347,6 +347,7 @@ def program_text(**entries) -> str:
     program = stages.make_program(
         erm.make(Net()),
         {"name": "sgd", "rate": 0.1, "schedule": {"name": "constant"}, **entries},
+        average=None,
         shape=(5, 5),
         first=0,
         total=10,
@@ -354,7 +355,9 @@ def program_text(**entries) -> str:
         rollback=None,
         in_chunks=False,
         inputs=(),
+        other=(),
         classes=3,
+        fix={},
     )
     rows = {
         "image": jax.ShapeDtypeStruct((8, 5, 5, 3), jnp.uint8),
