@@ -16,7 +16,7 @@ Two studies, at 32 pixels, with a ResNet-18 of width 8:
 Each method is trained with each of two learning rates, with seeds 0, 1 and 2, and with seed 1000,
 whose validation accuracy chooses the rate and which is used nowhere else.
 
-Writes the runs to `--runs`. A run that is finished adds its rows to docs/results/all.csv, and the
+Writes the runs to `--runs`. A run that is finished adds its rows to docs/results/all.csv, its config to docs/results/STUDY/configs, and the
 validation accuracies of seed 1000 to docs/results/photographs/rates.json; runs whose rows are there
 are not repeated. The same command continues. With --minutes, a run that is not finished in time is
 stopped and continues later.
@@ -41,7 +41,6 @@ from studies import collect_results, command
 
 ROOT = pathlib.Path(__file__).parents[1]
 RATES_FILE = ROOT / "docs/results/photographs/rates.json"
-CONFIGS = ROOT / "docs/results/photographs/configs"
 PHOTOGRAPHS, HELD_OUT = "photographs", "held-out-styles"
 STYLES = ("sketch", "cartoon", "art_painting", "photo")
 RATES = (0.03, 0.1)
@@ -208,11 +207,30 @@ def add_results(cell: Cell, run: pathlib.Path) -> None:
         pd.concat([table, rows], ignore_index=True), str(path)
     )
     collect_results.write(table, path.parent)
+    write_config(cell, run, path.parent)
     accuracies = json.loads(RATES_FILE.read_text()) if RATES_FILE.exists() else {}
     by_name = accuracies.setdefault(cell.study, {})
     by_name[cell.name.rpartition("/")[2]] = tuning_accuracies(branches)
     RATES_FILE.parent.mkdir(parents=True, exist_ok=True)
     RATES_FILE.write_text(json.dumps(accuracies, indent=1, sort_keys=True) + "\n")
+
+
+def write_config(cell: Cell, run: pathlib.Path, folder: pathlib.Path) -> None:
+    """Write the config of a run, without paths of the machine, to folder/<study>/configs."""
+
+    def shorten(entry: object) -> object:
+        """Return an entry with the last folder of each path in place of an absolute path."""
+        if isinstance(entry, dict):
+            return {key: shorten(value) for key, value in entry.items()}
+        if isinstance(entry, list):
+            return [shorten(value) for value in entry]
+        is_path = isinstance(entry, str) and entry.startswith("/")
+        return pathlib.PurePath(entry).name if is_path else entry
+
+    config = shorten(json.loads((run / "config.json").read_text()))
+    path = folder / cell.study / "configs" / f"{cell.name.rpartition('/')[2]}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
 def tuning_accuracies(branches: Sequence[str]) -> dict[str, float]:

@@ -24,6 +24,7 @@ WITHOUT_REPORT = (  # These studies only have rows in all.csv.
     "64-pixels",
     "tiny-imagenet",
     "photographs",
+    "held-out-styles",
 )
 FOLDERS = sorted(
     path
