@@ -16,10 +16,10 @@ Two studies, at 32 pixels, with a ResNet-18 of width 8:
 Each method is trained with each of two learning rates, with seeds 0, 1 and 2, and with seed 1000,
 whose validation accuracy chooses the rate and which is used nowhere else.
 
-Writes the runs to `--runs`. A run that is finished adds its rows to docs/results/all.csv, its config to docs/results/STUDY/configs, and the
-validation accuracies of seed 1000 to docs/results/photographs/rates.json; runs whose rows are there
-are not repeated. The same command continues. With --minutes, a run that is not finished in time is
-stopped and continues later.
+Writes the runs to `--runs`. A run that is finished adds its rows to docs/results/all.csv, its
+config to docs/results/STUDY/configs, and the validation accuracies of seed 1000 to
+docs/results/photographs/rates.json; runs whose rows are there are not repeated. The same command
+continues. With --minutes, a run that is not finished in time is stopped and continues later.
 
 Takes about five hours on two cores.
 """
