@@ -86,7 +86,7 @@ def spreads() -> pd.DataFrame:
 
     A standard deviation is over the seeds of one study, rate, method, data set and metric.
     """
-    rows = pd.read_csv(all_results.ROOT / "docs/results/all.csv")
+    rows = all_results.read_finished()
     keys = ["study", "rate", "method", "set", "epochs"]
     records = []
     for metric in ("accuracy", "shape_bias"):

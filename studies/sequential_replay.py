@@ -76,7 +76,7 @@ class Runs(NamedTuple):
 
 def read() -> pd.DataFrame:
     """Return the accuracies and shape biases of docs/results/all.csv."""
-    rows = pd.read_csv(all_results.ROOT / "docs/results/all.csv")
+    rows = all_results.read_finished()
     rows = rows[rows["metric"].isin(["accuracy", "shape_bias"])]
     return rows[~rows["study"].isin(LEFT_OUT)]
 
