@@ -21,7 +21,7 @@ config to docs/results/STUDY/configs, and the validation accuracies of seed 1000
 docs/results/photographs/rates.json; runs whose rows are there are not repeated. The same command
 continues. With --minutes, a run that is not finished in time is stopped and continues later.
 
-Takes about five hours on two cores.
+Takes about five hours on two cores (an estimate).
 """
 
 import dataclasses
@@ -99,7 +99,10 @@ FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A method and the data that it is trained on; `style` is the one left out, "" for photographs."""
+    """A method and the data that it is trained on.
+
+    style: the style of PACS that is left out; "" for the photographs of Tiny ImageNet.
+    """
 
     method: str
     style: str

@@ -1,9 +1,10 @@
 """Answers stored as a symbol per image: those of the standing table, in stored/answers.csv.
 
 A row is an observer: a person, or a model with one task and prompt. Its answers to the 1,280 cue
-conflicts of Geirhos et al., in the order of `images()`, are a text of as many symbols: 0 to 9 and a to
-f, hexadecimal digits, for the 16 classes in alphabetical order, "-" for no answer, "+" for several classes, which are no
-answer, and "." for an image that the file has no row for. See stored/README.md.
+conflicts of Geirhos et al., in the order of `images()`, are a text with a symbol per image: a
+hexadecimal digit, 0 to f, for one of the 16 classes in alphabetical order, "-" for no answer, "+"
+for several classes, which are no answer, and "." for an image that the file has no row for. See
+stored/README.md.
 """
 
 import functools

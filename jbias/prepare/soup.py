@@ -53,11 +53,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     runs_help = "runs, or branches of runs, whose seeds are averaged"
     add("--runs", required=True, help=runs_help, **cli.WORKDIRS)
     add("--out", required=True, metavar="DIR", help="new workdir to write")
-    kind_help = "uniform: all seeds; greedy: the seeds that raise the validation accuracy (default: uniform)"
+    kind_help = (
+        "uniform: all seeds; greedy: the seeds that raise the validation accuracy "
+        "(default: uniform)"
+    )
     add("--kind", choices=KINDS, default="uniform", help=kind_help)
-    step_help = "checkpoint of each seed: best (the highest validation accuracy), latest, or the number of a saved training step (default: best)"
+    step_help = (
+        "checkpoint of each seed: best (the highest validation accuracy), latest, or the "
+        "number of a saved training step (default: best)"
+    )
     add("--step", default="best", metavar="STEP", help=step_help)
-    statistics_help = "of batch norms: recompute (from training images) or average (the mean of the seeds') (default: recompute)"
+    statistics_help = (
+        "of batch norms: recompute (from training images) or average (the mean of the "
+        "seeds') (default: recompute)"
+    )
     add(
         "--statistics",
         choices=averages.STATISTICS,
