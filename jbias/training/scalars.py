@@ -24,34 +24,59 @@ class RecentMeans:
 
     def __init__(self, monitor: monitoring.Monitor, members: Sequence[run_spec.Member]):
         self._monitor, self._members = monitor, members
-        # The monitor's resets, counts and sums at the last call.
+        # The monitor's resets, counts and sums at the last call, by seed and metric.
         self._last: tuple[int, dict, dict] = (0, {}, {})
 
     def __call__(self) -> dict[str, dict[str, float]]:
         """Return the mean of each metric of training since the last call of this function.
 
         The means are by name of the seed in loggers, then by tag, such as "progress/loss_class".
-        The means start again after an evaluation. Seeds that diverged, or took no step since then,
-        are left out.
+        The means start again after an evaluation. Each metric's mean is over the steps that have
+        the metric. Seeds that diverged, and metrics of no step since then, are left out.
         """
         monitor = self._monitor
         resets, last_counts, last_sums = self._last
         if resets != monitor.resets:
             last_counts, last_sums = {}, {}  # An evaluation has reset the sums.
+        counts = {name: dict(by_metric) for name, by_metric in monitor.counts.items()}
         sums = {name: dict(by_metric) for name, by_metric in monitor.sums.items()}
-        self._last = monitor.resets, dict(monitor.counts), sums
+        self._last = monitor.resets, counts, sums
         means = {}
         for member in self._members:
             name = member.name
-            num_steps = monitor.counts.get(name, 0) - last_counts.get(name, 0)
-            if not num_steps or name in monitor.diverged:
+            if name in monitor.diverged:
                 continue
-            last = last_sums.get(name, {})
-            means[_scalar_prefix(member.seed, member.branch)] = {
-                f"progress/{metric}": (total - last.get(metric, 0.0)) / num_steps
-                for metric, total in sums[name].items()
-            }
+            member_means = _means_since(
+                sums.get(name, {}),
+                counts=counts.get(name, {}),
+                last_sums=last_sums.get(name, {}),
+                last_counts=last_counts.get(name, {}),
+            )
+            if member_means:
+                means[_scalar_prefix(member.seed, member.branch)] = member_means
         return means
+
+
+def _means_since(
+    sums: Mapping[str, float],
+    *,
+    counts: Mapping[str, int],
+    last_sums: Mapping[str, float],
+    last_counts: Mapping[str, int],
+) -> dict[str, float]:
+    """Return the mean of each metric over the steps since the last sums, by tag.
+
+    counts: number of steps in each sum. last_sums, last_counts: their earlier values; metrics
+    that are absent there have a sum of 0 and no step.
+    """
+    means = {}
+    for metric, total in sums.items():
+        num_steps = counts[metric] - last_counts.get(metric, 0)
+        if num_steps:
+            means[f"progress/{metric}"] = (
+                total - last_sums.get(metric, 0.0)
+            ) / num_steps
+    return means
 
 
 def of_records(
