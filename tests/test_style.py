@@ -31,6 +31,7 @@ LIMITS = {
     "jbias/augment": {"opening": 0, "vague name": 0, "splat": 5, "**dict(": 0},
     "jbias/data": {"opening": 0, "vague name": 3, "splat": 5, "**dict(": 0},
     "jbias/evals": {"opening": 0, "vague name": 7, "splat": 3, "**dict(": 0},
+    "jbias/calibrating": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/cards": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/answers": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/deciding": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},

@@ -41,6 +41,7 @@ ABOUT = {
     "evals": "networks on suites",
     "answers": "published decisions",
     "asking": "questions to chat models",
+    "calibrating": "measures of planted networks",
     "measures": "decisions to numbers",
     "stimuli": "images to conditions",
     "torch": "networks of PyTorch",
