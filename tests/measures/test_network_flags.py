@@ -1,0 +1,76 @@
+"""Laws of the flags: chance is flagged, planted networks are not, nothing follows from no counts."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jbias.measures import network_flags
+from jbias.measures.network_flags import Evidence, Limits
+
+LIMITS = Limits(chance_p=0.01, least_decisions=100, most_shortcut=0.2)
+
+
+def kinds(**counts) -> list[str]:
+    flags = network_flags.flags(Evidence(**counts), LIMITS)
+    return [flag.kind for flag in flags]
+
+
+def test_networks_that_guess_are_flagged_as_often_as_the_test_allows():
+    """Of guessing networks, at most the share chance_p is taken to be above chance."""
+    counts = np.random.default_rng(0).binomial(480, 1 / 16, size=2_000)
+    missed = [
+        not kinds(correct=int(count), images=480, chance=1 / 16) for count in counts
+    ]
+    assert 0 < np.mean(missed) <= 0.01 + 3 * math.sqrt(0.01 * 0.99 / 2_000)
+
+
+@pytest.mark.parametrize("n", [16, 240, 1_200])
+def test_the_test_of_chance_is_scipys_exact_binomial_test(n):
+    for count in range(0, n + 1, max(1, n // 40)):
+        p = stats.binomtest(count, n, 1 / 16, alternative="greater").pvalue
+        exceeds = network_flags.exceeds_chance(count, n, chance=1 / 16, largest_p=0.01)
+        assert exceeds == (p <= 0.01)
+
+
+def test_each_flag_is_raised_by_its_counts_only():
+    good = {"correct": 400, "images": 480, "chance": 1 / 16}
+    conflicts = {"conflicts": 240, "cue_chance": 1 / 8}
+    assert kinds(**good, by_cue=200, shortcuts={"colour": 0.1}, **conflicts) == []
+    assert kinds(correct=30, images=480, chance=1 / 16) == ["at chance"]
+    assert kinds(correct=0, images=0, chance=1 / 16) == ["no accuracy"]
+    assert kinds(**good, by_cue=99, **conflicts) == ["few decisions"]
+    assert kinds(**good, by_cue=30, **conflicts) == ["cues at chance", "few decisions"]
+    assert kinds(**good, shortcuts={"colour": 0.3, "size": 0.1}) == [
+        "shortcut suspected"
+    ]
+
+
+def test_nothing_follows_from_what_was_not_measured():
+    assert kinds() == []
+    assert kinds(correct=3, images=480) == []
+    assert kinds(by_cue=200, conflicts=240) == []
+    assert kinds(by_cue=200, conflicts=240, cue_chance=1.0) == []
+
+
+def test_a_row_of_networks_csv_becomes_evidence():
+    row = {"accuracy": 0.25, "images": 480, "chance": 0.0625}
+    row |= {"verified_colour": math.nan, "verified_size": 0.5}
+    evidence = network_flags.of_row(row)
+    assert evidence == Evidence(
+        correct=120, images=480, chance=0.0625, shortcuts={"size": 0.5}
+    )
+    diverged = network_flags.of_row({**row, "accuracy": math.nan})
+    flags = network_flags.flags(diverged, LIMITS)
+    assert [flag.kind for flag in flags] == ["at chance", "shortcut suspected"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"chance_p": 0.0}, {"least_decisions": 0}, {"most_shortcut": 1.0}]
+)
+def test_limits_are_checked(wrong):
+    with pytest.raises(ValueError, match="flags: "):
+        Limits(**wrong)
+    with pytest.raises(ValueError, match="flags: count must be in"):
+        network_flags.exceeds_chance(5, 4, chance=0.5, largest_p=0.01)
