@@ -5,7 +5,7 @@ is the monotone least-squares fit of the dial on the value (isotonic regression)
 interpolation between the values of networks, and constant beyond the smallest and the largest
 value. Source of the fit: Barlow et al. 1972, Statistical Inference under Order Restrictions.
 
-The file dial_curves.json beside this module has the curves of the published study. Without this
+The file curves.json beside this module has the curves of the published study. Without this
 file, nothing is shown.
 """
 
@@ -23,7 +23,7 @@ from scipy import optimize
 
 from jbias import errors
 
-FILE = pathlib.Path(__file__).with_name("dial_curves.json")
+FILE = pathlib.Path(__file__).with_name("curves.json")
 VERSION = 1
 
 
@@ -88,9 +88,7 @@ def fit(values: npt.ArrayLike, dials: npt.ArrayLike, *, direction: int) -> Knots
 class DialCurve:
     """The curve of one measure, with the range in which it was tested.
 
-    measure, title: key of the measure, and its name in sentences.
-    probe, metric, condition: the record with the value; "" for a measure of several records.
-    sets: names of the sets of images on which it was tested.
+    measure, title: key of the measure in measures.MEASURES, and its name in sentences.
     networks: number of networks behind the curve.
     error: mean absolute error of the dial, each family of networks predicted from the others;
       None with one family.
@@ -104,10 +102,6 @@ class DialCurve:
 
     measure: str
     title: str
-    probe: str
-    metric: str
-    condition: str
-    sets: tuple[str, ...]
     knots: Knots
     networks: int
     error: float | None
@@ -124,10 +118,6 @@ class Curves:
 
     description: str
     by_measure: Mapping[str, DialCurve]
-
-    def of_probe(self, probe: str) -> list[DialCurve]:
-        """Return the curves of measures that are read from one record of a probe."""
-        return [x for x in self.by_measure.values() if x.probe == probe and x.metric]
 
 
 def read(path: pathlib.Path = FILE) -> Curves | None:
@@ -185,10 +175,6 @@ def _from_json(measure: str, entry: Mapping[str, Any]) -> DialCurve:
     return DialCurve(
         measure=measure,
         title=entry["title"],
-        probe=entry["probe"],
-        metric=entry["metric"],
-        condition=entry["condition"],
-        sets=tuple(entry["sets"]),
         knots=Knots(tuple(entry["knots"]["values"]), tuple(entry["knots"]["dials"])),
         networks=entry["networks"],
         error=entry["error"],

@@ -6,20 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from jbias.measures import dial_curves
+from jbias.calibrating import curves as curves_lib
 
 DIALS = np.linspace(0, 1, 11)
 
 
-def curve(**changes) -> dial_curves.DialCurve:
+def curve(**changes) -> curves_lib.DialCurve:
     entries = {
         "measure": "shape_bias",
         "title": "shape bias",
-        "probe": "shape_bias",
-        "metric": "shape_bias",
-        "condition": "",
-        "sets": ("shapes",),
-        "knots": dial_curves.Knots((0.1, 0.9), (0.0, 1.0)),
+        "knots": curves_lib.Knots((0.1, 0.9), (0.0, 1.0)),
         "networks": 20,
         "error": 0.05,
         "rho": (0.9, 0.8, math.nan),
@@ -28,7 +24,7 @@ def curve(**changes) -> dial_curves.DialCurve:
         "lies": ("colour",),
         "verdict": "measures shape",
     }
-    return dial_curves.DialCurve(**entries | changes)
+    return curves_lib.DialCurve(**entries | changes)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +33,13 @@ def curve(**changes) -> dial_curves.DialCurve:
 @pytest.mark.parametrize("direction", [1, -1])
 def test_a_curve_of_a_strictly_monotone_measure_returns_each_dial(value_of, direction):
     values = direction * value_of(DIALS)
-    knots = dial_curves.fit(values, DIALS, direction=direction)
+    knots = curves_lib.fit(values, DIALS, direction=direction)
     np.testing.assert_allclose(knots.read(values), DIALS, atol=1e-12)
 
 
 def test_a_reversed_measure_has_the_constant_curve_at_the_mean_dial():
     """The monotone fit of a falling relation is constant, so the curve says nothing."""
-    knots = dial_curves.fit(1 - DIALS, DIALS, direction=1)
+    knots = curves_lib.fit(1 - DIALS, DIALS, direction=1)
     np.testing.assert_allclose(knots.read([0, 0.3, 1]), 0.5)
 
 
@@ -52,7 +48,7 @@ def test_the_fit_is_the_nearest_monotone_function():
     rng = np.random.default_rng(0)
     values = rng.permutation(30) / 30
     dials = np.clip(values + rng.normal(0, 0.2, 30), 0, 1)
-    fitted = dial_curves.fit(values, dials, direction=1).read(values)
+    fitted = curves_lib.fit(values, dials, direction=1).read(values)
     assert (np.diff(fitted[np.argsort(values)]) >= -1e-12).all()
     order = np.argsort(values)
     squares = ((fitted - dials) ** 2).sum()
@@ -63,7 +59,7 @@ def test_the_fit_is_the_nearest_monotone_function():
 
 
 def test_equal_values_are_their_mean_and_ends_are_constant():
-    knots = dial_curves.fit([0.2, 0.2, 0.6], [0.0, 0.4, 1.0], direction=1)
+    knots = curves_lib.fit([0.2, 0.2, 0.6], [0.0, 0.4, 1.0], direction=1)
     np.testing.assert_allclose(knots.read([-1, 0.2, 0.4, 7]), [0.2, 0.2, 0.6, 1.0])
     assert knots.contains(0.2) and knots.contains(0.6)
     assert not knots.contains(0.61) and not knots.contains(0.1)
@@ -71,7 +67,7 @@ def test_equal_values_are_their_mean_and_ends_are_constant():
 
 def test_points_inside_constant_stretches_change_nothing():
     values = np.arange(8.0)
-    knots = dial_curves.fit(values, [0, 0, 0, 0, 1, 1, 1, 1], direction=1)
+    knots = curves_lib.fit(values, [0, 0, 0, 0, 1, 1, 1, 1], direction=1)
     assert len(knots.values) == 4
     np.testing.assert_allclose(knots.read([1.5, 3.5, 5.5]), [0, 0.5, 1])
 
@@ -82,29 +78,28 @@ def test_points_inside_constant_stretches_change_nothing():
 )
 def test_wrong_points_are_refused(values, dials, direction):
     with pytest.raises(ValueError, match="curve"):
-        dial_curves.fit(values, dials, direction=direction)
+        curves_lib.fit(values, dials, direction=direction)
 
 
 def test_files_return_the_curves_that_were_written(tmp_path):
     path = tmp_path / "curves.json"
-    written = dial_curves.Curves("20 networks.", {"shape_bias": curve()})
-    path.write_text(dial_curves.to_json(written))
-    read = dial_curves.read(path)
+    written = curves_lib.Curves("20 networks.", {"shape_bias": curve()})
+    path.write_text(curves_lib.to_json(written))
+    read = curves_lib.read(path)
     assert read.description == "20 networks."
     ours, theirs = curve(), read.by_measure["shape_bias"]
     assert math.isnan(theirs.rho[2])
     assert theirs == curve(rho=theirs.rho) and theirs.rho[:2] == ours.rho[:2]
-    assert read.of_probe("shape_bias") == [theirs] and not read.of_probe("spectral")
-    assert dial_curves.to_json(read) == path.read_text()
+    assert curves_lib.to_json(read) == path.read_text()
 
 
 def test_absent_files_have_no_curves_and_damaged_files_are_refused(tmp_path):
     path = tmp_path / "curves.json"
-    assert dial_curves.read(path) is None
+    assert curves_lib.read(path) is None
     for text in ("{", "[]", json.dumps({"version": 1}), json.dumps({"version": 2})):
         path.write_text(text)
         with pytest.raises(ValueError, match="jbias calibrate"):
-            dial_curves.read(path)
+            curves_lib.read(path)
 
 
 @pytest.mark.parametrize(
@@ -113,4 +108,4 @@ def test_absent_files_have_no_curves_and_damaged_files_are_refused(tmp_path):
 )
 def test_knots_are_increasing_and_monotone(values, dials):
     with pytest.raises(ValueError, match="curve: "):
-        dial_curves.Knots(values, dials)
+        curves_lib.Knots(values, dials)

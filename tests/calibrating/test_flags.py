@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jbias.measures import network_flags
-from jbias.measures.network_flags import Evidence, Limits
+from jbias.calibrating import flags as flags_lib
+from jbias.calibrating.flags import Evidence, Limits
 
 LIMITS = Limits(chance_p=0.01, least_decisions=100, most_shortcut=0.2)
 
 
 def kinds(**counts) -> list[str]:
-    flags = network_flags.flags(Evidence(**counts), LIMITS)
+    flags = flags_lib.flags(Evidence(**counts), LIMITS)
     return [flag.kind for flag in flags]
 
 
@@ -30,7 +30,7 @@ def test_networks_that_guess_are_flagged_as_often_as_the_test_allows():
 def test_the_test_of_chance_is_scipys_exact_binomial_test(n):
     for count in range(0, n + 1, max(1, n // 40)):
         p = stats.binomtest(count, n, 1 / 16, alternative="greater").pvalue
-        exceeds = network_flags.exceeds_chance(count, n, chance=1 / 16, largest_p=0.01)
+        exceeds = flags_lib.exceeds_chance(count, n, chance=1 / 16, largest_p=0.01)
         assert exceeds == (p <= 0.01)
 
 
@@ -55,14 +55,18 @@ def test_nothing_follows_from_what_was_not_measured():
 
 
 def test_a_row_of_networks_csv_becomes_evidence():
-    row = {"accuracy": 0.25, "images": 480, "chance": 0.0625}
+    row = {"accuracy": 0.25, "images": 480, "chance": 0.0625, "classes": 16}
     row |= {"verified_colour": math.nan, "verified_size": 0.5}
-    evidence = network_flags.of_row(row)
+    evidence = flags_lib.of_row(row)
     assert evidence == Evidence(
-        correct=120, images=480, chance=0.0625, shortcuts={"size": 0.5}
+        correct=120,
+        images=480,
+        chance=0.0625,
+        cue_chance=0.125,
+        shortcuts={"size": 0.5},
     )
-    diverged = network_flags.of_row({**row, "accuracy": math.nan})
-    flags = network_flags.flags(diverged, LIMITS)
+    diverged = flags_lib.of_row({**row, "accuracy": math.nan})
+    flags = flags_lib.flags(diverged, LIMITS)
     assert [flag.kind for flag in flags] == ["at chance", "shortcut suspected"]
 
 
@@ -73,4 +77,4 @@ def test_limits_are_checked(wrong):
     with pytest.raises(ValueError, match="flags: "):
         Limits(**wrong)
     with pytest.raises(ValueError, match="flags: count must be in"):
-        network_flags.exceeds_chance(5, 4, chance=0.5, largest_p=0.01)
+        flags_lib.exceeds_chance(5, 4, chance=0.5, largest_p=0.01)

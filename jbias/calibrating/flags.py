@@ -89,11 +89,14 @@ def flags(evidence: Evidence, limits: Limits) -> list[Flag]:
     return [flag for flag in raised if flag is not None]
 
 
-def of_row(row: Mapping[str, Any]) -> Evidence:
+def of_row(
+    row: Mapping[str, Any], *, by_cue: int | None = None, conflicts: int | None = None
+) -> Evidence:
     """Return the evidence in a row of the study's networks.csv.
 
     The columns accuracy, images and chance give the number of correct decisions; verified_colour
     and verified_size give the shares of decisions by these cues. A missing share is left out.
+    by_cue, conflicts: from the network's reading of cue-conflict shape bias; see `Evidence`.
     """
     accuracy = float(row["accuracy"])
     images = int(row["images"])
@@ -102,6 +105,9 @@ def of_row(row: Mapping[str, Any]) -> Evidence:
         correct=0 if math.isnan(accuracy) else round(accuracy * images),
         images=images,
         chance=float(row["chance"]),
+        by_cue=by_cue,
+        conflicts=conflicts,
+        cue_chance=min(1.0, 2 / int(row["classes"])),
         shortcuts={k: share for k, share in shares.items() if not math.isnan(share)},
     )
 

@@ -1,0 +1,102 @@
+"""Analysis of a study: for each measure, how well it recovers the planted dial of networks.
+
+`analyse` takes the rows of networks.csv and readings.csv, the rules and, for hidden networks, the
+curves that were fixed before. Its tables have these definitions:
+
+- ranked networks: with a dial, without a planted shortcut, and without a flag
+- reading: the value from the most images, of draw 0
+- read dial: the dial of the value by the curve of the other families; for hidden networks, by the
+  fixed curve
+- error: mean absolute difference of read and planted dial, over ranked networks
+- verified: the share of decisions for the shape among those for shape or texture, on factorial
+  stimuli, which have all combinations of cues
+
+Networks that share trained streams are not independent, so intervals over networks are somewhat
+too narrow.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from jbias.calibrating import curves as curves_lib
+from jbias.calibrating import measure_results, rows
+from jbias.calibrating import measures as measures_lib
+from jbias.calibrating import rules as rules_lib
+from jbias.calibrating import study as study_lib
+
+Measures = Mapping[str, measures_lib.Measure]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Analysis:
+    """The results of an analysis: tables by the name of their CSV file, and curves.
+
+    measures: a row per measure. families, accuracies, sizes, shortcuts: rows per measure and
+    family, range of accuracy, number of images, and shortcut with its strength. flagged: a row per
+    flag of a network. planted: a row per family, its verified reliance against the dial.
+    """
+
+    measures: pd.DataFrame
+    families: pd.DataFrame
+    accuracies: pd.DataFrame
+    sizes: pd.DataFrame
+    shortcuts: pd.DataFrame
+    flagged: pd.DataFrame
+    planted: pd.DataFrame
+    curves: curves_lib.Curves
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return the tables by name."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return {name: getattr(self, name) for name in names if name != "curves"}
+
+
+def analyse(
+    networks: Sequence[rows.PlantedNetwork],
+    readings: Sequence[rows.Reading],
+    rules: rules_lib.Rules,
+    *,
+    measures: Measures = measures_lib.MEASURES,
+    frozen: curves_lib.Curves | None = None,
+) -> Analysis:
+    """Return the analysis of the open networks; with `frozen`, of the hidden ones.
+
+    frozen: the curves that were fixed before the hidden networks existed.
+    Measures without any reading are left out. ValueError as `study.prepare` does, and without networks.
+    """
+    study = study_lib.prepare(
+        networks, readings, rules.limits, hidden=frozen is not None
+    )
+    kind = "hidden" if frozen is not None else "open"
+    if study.networks.empty:
+        raise ValueError(f"networks.csv: must have {kind} networks, got none")
+    present = {*study.readings["measure"]}
+    results = {
+        measure: measure_results.MeasureResult(study, measure, entry, rules, frozen)
+        for measure, entry in measures.items()
+        if measure in present
+    }
+    by_measure = {
+        measure: result.curve
+        for measure, result in results.items()
+        if result.curve is not None
+    }
+    num_ranked = int(study_lib.is_ranked(study.networks).sum())
+    description = f"{num_ranked} ranked networks of {len(study.networks)} {kind} networks, on drawn shapes"
+    return Analysis(
+        measures=pd.DataFrame([result.row for result in results.values()]),
+        families=_frame(result.family_rows for result in results.values()),
+        accuracies=_frame(result.accuracy_rows for result in results.values()),
+        sizes=_frame(result.size_rows for result in results.values()),
+        shortcuts=_frame(result.shortcut_rows for result in results.values()),
+        flagged=study_lib.flagged(study.networks),
+        planted=study_lib.planted(study.networks),
+        curves=curves_lib.Curves(description, by_measure),
+    )
+
+
+def _frame(groups) -> pd.DataFrame:
+    """Return a frame with the rows of all groups."""
+    return pd.DataFrame([row for group in groups for row in group])

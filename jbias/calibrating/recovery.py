@@ -1,0 +1,310 @@
+"""Statistics on how well a measure recovers a planted dial, from arrays with an entry per network.
+
+`values` are of a measure, `dials` the planted reliance on shape against texture, from 0 to 1, and
+`families` the kinds of networks. Nothing here knows of files or flags.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from scipy import stats
+
+from jbias.calibrating import curves
+from jbias.measures import decisions
+from jbias.stats import correlation
+
+_BATCH_CELLS = 2_000_000
+
+
+class Interval(NamedTuple):
+    """A number with the ends of its 95 % interval; NaN for an undefined number or end."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+class Share(NamedTuple):
+    """A share `count` of `n`, with the ends of its 95 % Wilson interval; the value of n = 0 is NaN."""
+
+    value: float
+    lower: float
+    upper: float
+    n: int
+
+
+def share(count: int, n: int) -> Share:
+    """Return a share with its Wilson interval."""
+    lower, upper = decisions.wilson_interval(count, n)
+    return Share(count / n if n else math.nan, lower, upper, n)
+
+
+def rho(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
+    """Return Spearman's rank correlation; NaN for fewer than 3 networks or a constant array."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    return float(_rank_correlations(x[None], y[None])[0])
+
+
+def rho_interval(
+    values: Float[np.ndarray, "n"],
+    dials: Float[np.ndarray, "n"],
+    families: Shaped[np.ndarray, "n"],
+    *,
+    draws: int,
+    seed: int,
+) -> Interval:
+    """Return Spearman's rho of values and dials, with a 95 % bootstrap interval over networks.
+
+    Networks are drawn with replacement within each family, so that each draw has as many networks
+    of each family as there are. The interval is between the 2.5 % and the 97.5 % quantile of rho
+    over draws; draws in which values or dials are constant are left out.
+    """
+    estimate = rho(values, dials)
+    if math.isnan(estimate):
+        return Interval(math.nan, math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    size = max(1, _BATCH_CELLS // len(values))
+    drawn = []
+    for start in range(0, draws, size):
+        rows = _draw_within(families, min(size, draws - start), rng)
+        drawn.append(_rank_correlations(values[rows], dials[rows]))
+    finite = np.concatenate(drawn)
+    finite = finite[np.isfinite(finite)]
+    lower, upper = np.quantile(finite, [0.025, 0.975]).tolist()
+    return Interval(estimate, lower, upper)
+
+
+def partial_rho(
+    x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"], given: Float[np.ndarray, "n"]
+) -> float:
+    """Return the partial Spearman correlation of x and y given a third array.
+
+    (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2) (1 - r_yz^2)); r_xy if the third array is constant; NaN
+    if it explains the ranks of x or y completely.
+    """
+    r_xy, r_xz, r_yz = rho(x, y), rho(x, given), rho(y, given)
+    if len(given) and np.ptp(given) == 0:
+        return r_xy
+    unexplained = (1 - r_xz**2) * (1 - r_yz**2)
+    if math.isnan(unexplained) or unexplained < 1e-12:
+        return math.nan
+    return (r_xy - r_xz * r_yz) / math.sqrt(unexplained)
+
+
+def held_out_dials(
+    values: Float[np.ndarray, "n"],
+    dials: Float[np.ndarray, "n"],
+    families: Shaped[np.ndarray, "n"],
+    *,
+    direction: int,
+) -> list[curves.Knots | None]:
+    """Return for each network the curve that was fitted to all other families.
+
+    direction: see `fit`. None for all networks if there is one family only.
+    """
+    fitted = {}
+    for family in np.unique(families):
+        is_other = families != family
+        fitted[family] = (
+            fit(values[is_other], dials[is_other], direction=direction)
+            if is_other.any()
+            else None
+        )
+    return [fitted[family] for family in families]
+
+
+def fit(
+    values: Float[np.ndarray, "n"], dials: Float[np.ndarray, "n"], *, direction: int
+) -> curves.Knots:
+    """Return the monotone curve of a measure; see `curves.fit`.
+
+    direction: 1 or -1; 0, for a measure of which nothing is expected: the sign of rho.
+    """
+    if direction == 0:
+        direction = -1 if rho(values, dials) < 0 else 1
+    return curves.fit(values, dials, direction=direction)
+
+
+def read_dials(
+    knots: Sequence[curves.Knots | None], values: Float[np.ndarray, "n"]
+) -> Float[np.ndarray, "n"]:
+    """Return the dial that each network's curve reads from its value; NaN without a curve."""
+    dials = [
+        math.nan if curve is None else float(curve.read(value))
+        for curve, value in zip(knots, values, strict=True)
+    ]
+    return np.array(dials)
+
+
+def guessing_error(
+    dials: Float[np.ndarray, "n"], families: Shaped[np.ndarray, "n"]
+) -> float:
+    """Return the mean absolute error of a guess: the mean dial of the other families.
+
+    A measure that says nothing has about this error. NaN with one family.
+    """
+    guesses = [
+        np.mean(dials[families != family]) if (families != family).any() else math.nan
+        for family in families
+    ]
+    return mean_error(np.array(guesses), dials)
+
+
+def mean_error(read: Float[np.ndarray, "n"], dials: Float[np.ndarray, "n"]) -> float:
+    """Return the mean absolute difference of read and planted dials; NaN without networks."""
+    return float(np.mean(np.abs(read - dials))) if len(dials) else math.nan
+
+
+def coverage(
+    lower: Float[np.ndarray, "n"],
+    upper: Float[np.ndarray, "n"],
+    dials: Float[np.ndarray, "n"],
+) -> Share:
+    """Return the share of intervals that contain the dial; networks without interval are left out."""
+    has_interval = np.isfinite(lower) & np.isfinite(upper)
+    slack = 1e-12  # A dial of 0.3 is not lost by rounding.
+    covered = (lower - slack <= dials) & (dials <= upper + slack) & has_interval
+    return share(int(covered.sum()), int(has_interval.sum()))
+
+
+class Bin(NamedTuple):
+    """The networks of one range of accuracy: accuracy above chance, from 0 (chance) to 1."""
+
+    low: float
+    high: float
+    networks: int
+    error: float
+    rho: float
+
+
+def accuracy_bins(
+    accuracy: Float[np.ndarray, "n"],
+    read: Float[np.ndarray, "n"],
+    dials: Float[np.ndarray, "n"],
+    *,
+    edges: Sequence[float],
+) -> list[Bin]:
+    """Return error and rho of the networks in each range of accuracy.
+
+    accuracy: above chance, see `above_chance`. edges: ends of the ranges, increasing; a network at
+    an inner edge belongs to the upper range. Networks beyond the edges are left out.
+    """
+    bins = []
+    for low, high in itertools.pairwise(edges):
+        is_last = high == edges[-1]
+        inside = (accuracy >= low) & (
+            (accuracy < high) | (is_last & (accuracy <= high))
+        )
+        bins.append(
+            Bin(
+                low=low,
+                high=high,
+                networks=int(inside.sum()),
+                error=mean_error(read[inside], dials[inside]),
+                rho=rho(read[inside], dials[inside]),
+            )
+        )
+    return bins
+
+
+def accuracy_range(
+    bins: Sequence[Bin], *, most_error: float, least_networks: int
+) -> tuple[float, float] | None:
+    """Return the range of accuracy in which the error is within a bound; None if there is none.
+
+    Ranges with fewer than `least_networks` networks are not tested. The result spans the highest
+    tested ranges, down to the last one before an error of more than `most_error`.
+    """
+    span = None
+    for entry in reversed(bins):
+        if entry.networks < least_networks:
+            continue
+        if not entry.error <= most_error:
+            break
+        span = entry.low, span[1] if span else entry.high
+    return span
+
+
+def above_chance(
+    accuracy: Float[np.ndarray, "n"], chance: Float[np.ndarray, "n"]
+) -> Float[np.ndarray, "n"]:
+    """Return (accuracy - chance) / (1 - chance): 0 at chance, 1 if all is correct."""
+    return (accuracy - chance) / (1 - chance)
+
+
+def smallest_size(sizes: Sequence[int], is_within: Sequence[bool]) -> int | None:
+    """Return the smallest number of images from which all numbers are within a bound.
+
+    sizes: increasing numbers of images. is_within: for each, whether its error is within the bound.
+    None if the largest is not.
+    """
+    smallest = None
+    for size, within in zip(reversed(sizes), reversed(is_within), strict=True):
+        if not within:
+            break
+        smallest = size
+    return smallest
+
+
+class Shift(NamedTuple):
+    """The change of read dials under a shortcut, at unchanged planted dials.
+
+    shift: mean change, with a bootstrap interval over networks. error, error_without: mean
+    absolute errors of read dials with the shortcut, and of the networks without it.
+    """
+
+    networks: int
+    shift: Interval
+    error: float
+    error_without: float
+
+
+def shift(
+    read: Float[np.ndarray, "n"],
+    without: Float[np.ndarray, "n"],
+    without_errors: Float[np.ndarray, "n"],
+    dials: Float[np.ndarray, "n"],
+    *,
+    draws: int,
+    seed: int,
+) -> Shift:
+    """Return how read dials change under a shortcut.
+
+    read: of networks with the shortcut. without, without_errors: for each, the mean read dial, and
+    the mean absolute error, of the networks that differ from it by the shortcut alone.
+    """
+    changes = read - without
+    n = len(changes)
+    rows = np.random.default_rng(seed).integers(n, size=(draws, n))
+    lower, upper = np.quantile(changes[rows].mean(axis=1), [0.025, 0.975]).tolist()
+    return Shift(
+        networks=n,
+        shift=Interval(float(changes.mean()), lower, upper),
+        error=mean_error(read, dials),
+        error_without=float(np.mean(without_errors)),
+    )
+
+
+def _draw_within(
+    families: Shaped[np.ndarray, "n"], draws: int, rng: np.random.Generator
+) -> Int[np.ndarray, "b n"]:
+    """Return indices of networks, a row per draw, drawn with replacement within families."""
+    rows = np.empty((draws, len(families)), int)
+    for family in np.unique(families):
+        (members,) = np.nonzero(families == family)
+        picks = rng.integers(len(members), size=(draws, len(members)))
+        rows[:, members] = members[picks]
+    return rows
+
+
+def _rank_correlations(
+    x: Float[np.ndarray, "b n"], y: Float[np.ndarray, "b n"]
+) -> Float[np.ndarray, "b"]:
+    """Return Spearman's correlation of each row; NaN where a row is constant."""
+    ranks = [correlation.standardize(stats.rankdata(rows, axis=1).T) for rows in (x, y)]
+    return np.clip((ranks[0] * ranks[1]).sum(axis=0), -1, 1)

@@ -1,0 +1,134 @@
+"""The tables of a study with flags: networks, their readings, and how they were planted."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from jbias.calibrating import flags as flags_lib
+from jbias.calibrating import recovery, rows
+
+_CONFLICTS = "shape_bias"  # The measure whose n counts decisions for either cue.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Study:
+    """The tables of a study that is analysed.
+
+    networks: a row per network, with the columns of rows.PlantedNetwork and `above_chance` (accuracy, 0
+      at chance and 1 if all is correct), `verified` (see analysis.py), `flags` (kinds, separated by
+      "; ", "" without), `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut).
+    readings: a row per reading, with the columns of rows.Reading and those of its
+      network, whose column `images` is `test_images`.
+    """
+
+    networks: pd.DataFrame
+    readings: pd.DataFrame
+
+    def main(self, measure: str) -> pd.DataFrame:
+        """Return the readings of a measure from the most images, a row per network with a value."""
+        readings = self.readings[
+            (self.readings["measure"] == measure) & self.readings["value"].notna()
+        ]
+        order = readings.sort_values(["images", "draw"], ascending=[False, True])
+        return order.drop_duplicates("network").sort_values("network", kind="stable")
+
+
+def prepare(
+    networks: Sequence[rows.PlantedNetwork],
+    readings: Sequence[rows.Reading],
+    limits: flags_lib.Limits,
+    *,
+    hidden: bool = False,
+) -> Study:
+    """Return the tables of the open networks, or of the hidden ones, with flags.
+
+    ValueError if a name of a network is repeated, and for readings of an unknown network.
+    """
+    names = [network.network for network in networks]
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ValueError(f"networks.csv: names must differ, got twice {duplicates[0]}")
+    unknown = sorted({reading.network for reading in readings} - {*names})
+    if unknown:
+        raise ValueError(
+            f"readings.csv: {unknown[0]} must be a network of networks.csv; measure again"
+        )
+    frame = pd.DataFrame(networks, columns=list(rows.PlantedNetwork._fields))
+    frame = frame[frame["hidden"] == int(hidden)].reset_index(drop=True)
+    verified = [name for name in frame.columns if name.startswith("verified_")]
+    numeric = ["dial", "accuracy", *verified]
+    frame[numeric] = frame[numeric].astype(float)
+    decided = _conflict_decisions(readings)
+    flags = []
+    for row in frame.to_dict("records"):
+        by_cue, conflicts = decided.get(row["network"], (None, None))
+        evidence = flags_lib.of_row(row, by_cue=by_cue, conflicts=conflicts)
+        flags.append(flags_lib.flags(evidence, limits))
+    kinds = [[flag.kind for flag in raised] for raised in flags]
+    cues = frame["verified_shape"] + frame["verified_texture"]
+    frame = frame.assign(
+        above_chance=recovery.above_chance(frame["accuracy"], frame["chance"]),
+        verified=frame["verified_shape"] / cues.where(cues > 0),
+        flags=["; ".join(dict.fromkeys(raised)) for raised in kinds],
+        flag_texts=["; ".join(flag.text for flag in raised) for raised in flags],
+        is_flagged=[bool(raised) for raised in kinds],
+        is_shortcut_only=[{*raised} == {flags_lib.SHORTCUT} for raised in kinds],
+    )
+    table = pd.DataFrame(readings, columns=list(rows.Reading._fields))
+    floats = ["value", "lower", "upper", "n", "seconds"]
+    table[floats] = table[floats].astype(float)
+    details = frame.rename(columns={"images": "test_images"})
+    table = table[table["network"].isin(frame["network"])]
+    return Study(frame, table.merge(details, on="network", validate="many_to_one"))
+
+
+def _conflict_decisions(
+    readings: Sequence[rows.Reading],
+) -> dict[str, tuple[int, int]]:
+    """Return, by network, its decisions for either cue and its conflicts, from the most images."""
+    decided: dict[str, tuple[int, int]] = {}
+    for reading in readings:
+        if reading.measure != _CONFLICTS or reading.n is None:
+            continue
+        if reading.images > decided.get(reading.network, (0, 0))[1]:
+            decided[reading.network] = reading.n, reading.images
+    return decided
+
+
+def is_ranked(frame: pd.DataFrame) -> pd.Series:
+    """Return True for the rows of ranked networks; see analysis.py."""
+    return frame["dial"].notna() & (frame["shortcut"] == "") & ~frame["is_flagged"]
+
+
+def flagged(networks: pd.DataFrame) -> pd.DataFrame:
+    """Return the flagged networks, with the kinds of flags and the numbers behind them."""
+    rows_with_flags = networks[networks["is_flagged"]]
+    columns = ["network", "family", "level", "dial", "shortcut", "strength", "accuracy"]
+    return rows_with_flags[[*columns, "flags", "flag_texts"]].reset_index(drop=True)
+
+
+def planted(networks: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each family, how its verified reliance agrees with the planted dial."""
+    result = []
+    for (family, shortcut), group in networks[networks["dial"].notna()].groupby(
+        ["family", "shortcut"]
+    ):
+        ranked = group[~group["is_flagged"] & group["verified"].notna()]
+        verified, dials = ranked["verified"].to_numpy(), ranked["dial"].to_numpy()
+        differences = np.abs(verified - dials)
+        result.append(
+            {
+                "family": family,
+                "shortcut": shortcut,
+                "networks": len(group),
+                "flagged": int(group["is_flagged"].sum()),
+                "verified": len(ranked),
+                "rho": recovery.rho(verified, dials),
+                "error": float(differences.mean()) if len(ranked) else math.nan,
+                "largest_error": float(differences.max()) if len(ranked) else math.nan,
+            }
+        )
+    return pd.DataFrame(result)

@@ -1,0 +1,300 @@
+"""Laws of the analysis on simulated networks: its statistics have closed forms."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jbias.calibrating import analysis, measure_results, rows
+from jbias.calibrating import curves as curves_lib
+from jbias.calibrating import rules as rules_lib
+from tests.calibrating import simulated
+
+RULES = rules_lib.Rules(draws=200)
+
+
+def analyse(networks, readings, *, direction=1, is_share=True, **options):
+    """Return the analysis of the simulated measure."""
+    measures = {
+        "simulated": simulated.measure(direction, is_share=is_share),
+    }
+    return analysis.analyse(
+        networks, readings, options.pop("rules", RULES), measures=measures, **options
+    )
+
+
+def row_of(result) -> dict:
+    (row,) = result.measures.to_dict("records")
+    return row
+
+
+def test_a_measure_that_is_the_dial_has_rho_1_and_no_error():
+    networks = simulated.networks()
+    row = row_of(
+        analyse(networks, simulated.readings(networks, lambda network: network.dial))
+    )
+    assert row["rho"] == pytest.approx(1) and row["rho_lower"] == pytest.approx(1)
+    assert row["error"] == pytest.approx(0, abs=1e-12)
+    assert row["bias"] == pytest.approx(0, abs=1e-12)
+    assert row["rho_given_accuracy"] == pytest.approx(1)
+    assert row["verdict"] == measure_results.MEASURES_SHAPE
+    assert row["networks"] == len(networks) and row["seconds"] == 2.0
+    assert (row["accuracy_lower"], row["accuracy_upper"]) == (0.4, 1.0)
+    assert math.isnan(row["coverage"]) and row["intervals"] == 0
+
+
+def test_a_reversed_measure_is_reversed_unless_its_direction_is_known():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda network: 1 - network.dial)
+    row = row_of(analyse(networks, readings))
+    assert row["rho"] == pytest.approx(-1)
+    assert row["verdict"] == measure_results.REVERSED
+    assert row["error"] == pytest.approx(row["error_of_guess"])
+    row = row_of(analyse(networks, readings, direction=-1))
+    assert row["rho"] == pytest.approx(1) and row["error"] == pytest.approx(0, abs=1e-9)
+    assert row["bias"] == pytest.approx(0, abs=1e-12)
+    row = row_of(analyse(networks, readings, direction=0))
+    assert row["rho"] == pytest.approx(-1)
+    assert row["verdict"] == measure_results.MEASURES_SHAPE
+
+
+def test_noise_has_the_error_of_a_guess_and_no_relation():
+    """Over many drawn measures of noise, rho is 0 on average, and no verdict is favourable."""
+    networks = simulated.networks()
+    rng = np.random.default_rng(0)
+    drawn = [
+        row_of(analyse(networks, simulated.readings(networks, lambda _: rng.random())))
+        for _ in range(40)
+    ]
+    rhos = [row["rho"] for row in drawn]
+    # 66 networks: the standard deviation of rho is 1 / sqrt(65), of its mean 0.02.
+    assert abs(np.mean(rhos)) < 0.06
+    assert np.mean([row["error"] for row in drawn]) > 0.25
+    favourable = {measure_results.MEASURES_SHAPE, measure_results.RANKS}
+    assert not favourable & {row["verdict"] for row in drawn}
+    no_relation = [row["verdict"] == measure_results.NO_RELATION for row in drawn]
+    assert np.mean(no_relation) > 0.8
+
+
+def test_a_measure_of_accuracy_alone_has_no_relation_to_the_dial():
+    networks = simulated.networks()
+    row = row_of(
+        analyse(
+            networks, simulated.readings(networks, lambda network: network.accuracy)
+        )
+    )
+    assert row["rho"] == pytest.approx(0, abs=1e-12)
+    assert row["verdict"] == measure_results.NO_RELATION
+    assert row["rho_of_accuracy"] == pytest.approx(1)
+
+
+def test_wilsons_interval_of_the_dial_covers_it_in_95_of_100_networks():
+    networks = simulated.networks()
+    readings = simulated.binomial_readings(networks, np.random.default_rng(1))
+    row = row_of(analyse(networks, readings))
+    assert row["intervals"] == len(networks)
+    assert row["coverage_lower"] <= 0.95 <= row["coverage_upper"]
+    assert abs(row["bias"]) < 0.01 and row["error"] < 0.03
+
+
+def test_a_measure_with_a_constant_bias_ranks_and_reads_well_but_covers_nothing():
+    networks = simulated.networks()
+    readings = [
+        reading._replace(
+            value=reading.value + 0.3,
+            lower=reading.lower + 0.3,
+            upper=reading.upper + 0.3,
+        )
+        for reading in simulated.binomial_readings(networks, np.random.default_rng(1))
+    ]
+    row = row_of(analyse(networks, readings))
+    assert row["bias"] == pytest.approx(0.3, abs=0.01) and row["coverage"] == 0
+    assert row["verdict"] == measure_results.MEASURES_SHAPE
+    without_scale = row_of(analyse(networks, readings, is_share=False))
+    assert math.isnan(without_scale["bias"]) and without_scale["intervals"] == 0
+    assert without_scale["rho"] == row["rho"] and without_scale["error"] == row["error"]
+
+
+def test_a_curve_that_differs_between_families_ranks_within_but_reads_wrongly():
+    """The error is of families that the curve has not seen, so it shows the difference."""
+    offsets = {"rule": 0.0, "trained": 0.5, "mixed_images": 1.0}
+    networks = simulated.networks()
+    result = analyse(
+        networks,
+        simulated.readings(
+            networks, lambda network: 0.1 * network.dial + offsets[network.family]
+        ),
+    )
+    assert (result.families["rho"] > 0.99).all()
+    assert row_of(result)["error"] > 0.3
+
+
+def test_images_needed_is_the_smallest_number_whose_error_is_within_the_bound():
+    """The error of a share of n decisions is about 0.8 sqrt(p (1 - p) / n)."""
+    networks = simulated.networks()
+    rng = np.random.default_rng(2)
+    readings = []
+    for images in (4, 16, 64, 256, 960):
+        for draw in range(1 if images == 960 else 5):
+            readings += simulated.binomial_readings(
+                networks, rng, images=images, draw=draw
+            )
+    result = analyse(networks, readings)
+    sizes = result.sizes.set_index("images")
+    assert (
+        sizes["error"].is_monotonic_decreasing and sizes["rho"].is_monotonic_increasing
+    )
+    expected = np.mean([0.8 * math.sqrt(p * (1 - p) / 16) for p in simulated.DIALS])
+    assert sizes.loc[16, "error"] == pytest.approx(expected, rel=0.3)
+    assert row_of(result)["images_needed"] == 16
+    strict = rules_lib.Rules(draws=200, most_error=0.02)
+    assert row_of(analyse(networks, readings, rules=strict))["images_needed"] == 256
+    perfect = rules_lib.Rules(draws=200, most_error=0.0001)
+    assert row_of(analyse(networks, readings, rules=perfect))["images_needed"] is None
+
+
+def test_a_number_of_images_that_few_networks_have_is_left_out():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda network: network.dial)
+    readings += simulated.readings(
+        networks[:30], lambda network: network.dial, images=100
+    )
+    assert analyse(networks, readings).sizes["images"].tolist() == [simulated.IMAGES]
+
+
+def test_a_shortcut_lies_where_it_moves_the_value_at_an_unchanged_dial():
+    """A value that a shortcut of strength s draws towards 1 moves by s (1 - dial)."""
+    base = simulated.networks()
+    cases = [("colour", 0.2), ("colour", 0.6), ("size", 0.6)]
+    with_shortcut = [
+        network
+        for shortcut, strength in cases
+        for network in simulated.networks(shortcut=shortcut, strength=strength)
+    ]
+
+    def value_of(network):
+        pull = network.strength if network.shortcut == "colour" else 0.0
+        return network.dial + pull * (1 - network.dial)
+
+    networks = [*base, *with_shortcut]
+    result = analyse(networks, simulated.readings(networks, value_of))
+    shortcuts = result.shortcuts.set_index(["shortcut", "strength"])
+    for strength in (0.2, 0.6):
+        row = shortcuts.loc["colour", strength]
+        assert row["shift"] == pytest.approx(strength / 2, abs=1e-9)
+        assert row["shift_lower"] < strength / 2 < row["shift_upper"]
+        assert row["error"] == pytest.approx(strength / 2) and row["networks"] == 66
+    assert shortcuts["lies"].tolist() == [False, True, False]
+    assert shortcuts.loc["size", 0.6]["shift"] == pytest.approx(0, abs=1e-9)
+    assert row_of(result)["lies"] == "colour"
+    # Networks with a shortcut are suspected from their decisions, and change no other number.
+    assert shortcuts["suspected"].tolist() == [0, 66, 66]
+    assert row_of(result)["networks"] == len(base)
+    assert row_of(result)["error"] == pytest.approx(0, abs=1e-12)
+
+
+def test_guessing_networks_are_flagged_and_change_no_statistic():
+    networks = simulated.networks()
+    guessing = simulated.guessing_networks(20)
+    readings = simulated.readings(networks, lambda network: network.dial)
+    noisy = simulated.readings(guessing, lambda network: network.seed / 19)
+    plain = analyse(networks, readings)
+    result = analyse([*networks, *guessing], [*readings, *noisy])
+    assert result.flagged["flags"].tolist() == ["at chance"] * 20
+    row, without = row_of(result), row_of(plain)
+    assert (row["unranked_lower"], row["unranked_upper"]) == (0, 1)
+    same = {*row} - {"unranked_lower", "unranked_upper", "seconds"}
+    assert {key: row[key] for key in same if row[key] == row[key]} == {
+        key: without[key] for key in same if without[key] == without[key]
+    }
+
+
+def test_a_network_with_a_dial_but_few_decisions_is_not_ranked():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda network: network.dial)
+    few = simulated.readings(
+        networks[:1], lambda network: 1.0, name="shape_bias", n=90, images=240
+    )
+    result = analyse(networks, [*readings, *few])
+    assert result.flagged["flags"].tolist() == ["few decisions"]
+    assert row_of(result)["networks"] == len(networks) - 1
+
+
+def test_missing_values_are_counted_and_change_no_rank():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda network: network.dial)
+    readings[3] = readings[3]._replace(value=None, reason="undefined")
+    row = row_of(analyse(networks, readings))
+    assert row["without_value"] == 1 and row["networks"] == len(networks) - 1
+    assert row["rho"] == pytest.approx(1)
+
+
+def test_the_verified_reliance_is_compared_with_the_dial_by_family():
+    networks = [
+        network._replace(verified_shape=0.5, verified_texture=0.5)
+        if network.family == "trained"
+        else network
+        for network in simulated.networks()
+    ]
+    readings = simulated.readings(networks, lambda network: network.dial)
+    planted = analyse(networks, readings).planted.set_index("family")
+    assert planted.loc["rule", "error"] == pytest.approx(0, abs=1e-12)
+    assert planted.loc["trained", "error"] == pytest.approx(np.mean(np.abs(np.array(simulated.DIALS) - 0.5)))  # fmt: skip
+    assert planted.loc["rule", "rho"] == pytest.approx(1)
+    assert math.isnan(planted.loc["trained", "rho"])
+
+
+def test_hidden_networks_are_read_by_the_fixed_curves_only():
+    """If the hidden networks' values are shifted, the error is the shift, as nothing is fitted."""
+    open_networks = simulated.networks()
+    hidden = simulated.networks(hidden=1)
+    networks = [*open_networks, *hidden]
+    readings = simulated.readings(open_networks, lambda network: network.dial)
+    readings += simulated.readings(hidden, lambda network: min(1.0, network.dial + 0.2))
+    fixed = analyse(networks, readings)
+    assert row_of(fixed)["networks"] == len(open_networks)
+    result = analyse(networks, readings, frozen=fixed.curves)
+    expected = np.mean([min(0.2, 1 - dial) for dial in simulated.DIALS])
+    assert row_of(result)["error"] == pytest.approx(expected)
+    assert row_of(result)["verdict"] == measure_results.RANKS
+    knots = result.curves.by_measure["simulated"].knots
+    assert knots == fixed.curves.by_measure["simulated"].knots
+    with pytest.raises(ValueError, match="must have hidden networks"):
+        analyse(open_networks, readings[: len(open_networks)], frozen=fixed.curves)
+
+
+def test_the_curves_of_an_analysis_can_be_written_and_read(tmp_path):
+    networks = simulated.networks()
+    readings = simulated.binomial_readings(networks, np.random.default_rng(1))
+    curves = analyse(networks, readings).curves
+    path = tmp_path / "curves.json"
+    path.write_text(curves_lib.to_json(curves))
+    read = curves_lib.read(path).by_measure["simulated"]
+    assert read.knots == curves.by_measure["simulated"].knots
+    assert read.verdict == measure_results.MEASURES_SHAPE and read.accuracy == (0.4, 1)
+
+
+def test_wrong_tables_are_refused():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda network: network.dial)
+    with pytest.raises(ValueError, match="names must differ"):
+        analyse([*networks, networks[0]], readings)
+    stray = readings[0]._replace(network="stray")
+    with pytest.raises(ValueError, match="stray must be a network"):
+        analyse(networks, [*readings, stray])
+
+
+def test_few_networks_have_no_verdict():
+    networks = simulated.networks(families=("rule",))[:15]
+    row = row_of(
+        analyse(networks, simulated.readings(networks, lambda network: network.dial))
+    )
+    assert row["verdict"] == measure_results.TOO_FEW
+    assert math.isnan(row["error"])  # There is no other family to read from.
+
+
+def test_readings_are_rows_of_the_study():
+    networks = simulated.networks()
+    readings = simulated.binomial_readings(networks, np.random.default_rng(1))
+    for kind, table in ((rows.PlantedNetwork, networks), (rows.Reading, readings)):
+        assert rows.loads(rows.dumps(table, kind), kind, where="a.csv") == table
