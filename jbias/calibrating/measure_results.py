@@ -298,7 +298,7 @@ class MeasureResult:
         """Return the curve by which each ranked network is read; see analysis.py."""
         if frozen is not None:
             return [self.knots] * len(self.values)
-        return recovery.held_out_dials(
+        return recovery.held_out_knots(
             self.values, self.dials, self.families, direction=self.entry.direction
         )
 

@@ -80,15 +80,17 @@ def rho_interval(
 
 
 def partial_rho(
-    x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"], given: Float[np.ndarray, "n"]
+    x: Float[np.ndarray, "n"],
+    y: Float[np.ndarray, "n"],
+    control: Float[np.ndarray, "n"],
 ) -> float:
-    """Return the partial Spearman correlation of x and y given a third array.
+    """Return the partial Spearman correlation of x and y given a control.
 
-    (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2) (1 - r_yz^2)); r_xy if the third array is constant; NaN
+    (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2) (1 - r_yz^2)); r_xy if the control is constant; NaN
     if it explains the ranks of x or y completely.
     """
-    r_xy, r_xz, r_yz = rho(x, y), rho(x, given), rho(y, given)
-    if len(given) and np.ptp(given) == 0:
+    r_xy, r_xz, r_yz = rho(x, y), rho(x, control), rho(y, control)
+    if len(control) and np.ptp(control) == 0:
         return r_xy
     unexplained = (1 - r_xz**2) * (1 - r_yz**2)
     if math.isnan(unexplained) or unexplained < 1e-12:
@@ -96,7 +98,7 @@ def partial_rho(
     return (r_xy - r_xz * r_yz) / math.sqrt(unexplained)
 
 
-def held_out_dials(
+def held_out_knots(
     values: Float[np.ndarray, "n"],
     dials: Float[np.ndarray, "n"],
     families: Shaped[np.ndarray, "n"],

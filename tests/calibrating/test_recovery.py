@@ -53,10 +53,10 @@ def test_partial_rho_is_that_of_the_statistics_room():
 
 def test_a_family_is_read_by_the_curve_of_the_others():
     values, dials = np.arange(40.0), np.where(FAMILIES == "a", 0.2, 0.7)
-    knots = recovery.held_out_dials(values, dials, FAMILIES, direction=1)
+    knots = recovery.held_out_knots(values, dials, FAMILIES, direction=1)
     read = recovery.read_dials(knots, values)
     np.testing.assert_allclose(read, np.where(FAMILIES == "a", 0.7, 0.2))
-    single = recovery.held_out_dials(values, dials, np.repeat("a", 40), direction=1)
+    single = recovery.held_out_knots(values, dials, np.repeat("a", 40), direction=1)
     assert np.isnan(recovery.read_dials(single, values)).all()
 
 
