@@ -203,9 +203,9 @@ def test_guessing_networks_are_flagged_and_change_no_statistic():
     assert result.flagged["flags"].tolist() == ["at chance"] * 20
     row, without = row_of(result), row_of(plain)
     assert (row["unranked_lower"], row["unranked_upper"]) == (0, 1)
-    same = {*row} - {"unranked_lower", "unranked_upper", "seconds"}
-    assert {key: row[key] for key in same if row[key] == row[key]} == {
-        key: without[key] for key in same if without[key] == without[key]
+    unchanged = {*row} - {"unranked_lower", "unranked_upper", "seconds"}
+    assert {key: row[key] for key in unchanged if row[key] == row[key]} == {
+        key: without[key] for key in unchanged if without[key] == without[key]
     }
 
 

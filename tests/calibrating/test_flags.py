@@ -18,7 +18,7 @@ def kinds(**counts) -> list[str]:
 
 
 def test_networks_that_guess_are_flagged_as_often_as_the_test_allows():
-    """Of guessing networks, at most the share chance_p is taken to be above chance."""
+    """At most the share chance_p of guessing networks is taken to be above chance."""
     counts = np.random.default_rng(0).binomial(480, 1 / 16, size=2_000)
     missed = [
         not kinds(correct=int(count), images=480, chance=1 / 16) for count in counts

@@ -40,11 +40,11 @@ def test_draws_are_within_families():
 
 
 def test_partial_rho_is_that_of_the_statistics_room():
-    given = np.round(VALUES + RNG.normal(size=40), 1)
+    control = np.round(VALUES + RNG.normal(size=40), 1)
     expected = correlation.partial(
-        VALUES, DIALS, covariates=[given], permutations=1
+        VALUES, DIALS, covariates=[control], permutations=1
     ).statistic
-    assert recovery.partial_rho(VALUES, DIALS, given) == pytest.approx(expected)
+    assert recovery.partial_rho(VALUES, DIALS, control) == pytest.approx(expected)
     assert recovery.partial_rho(VALUES, DIALS, np.ones(40)) == recovery.rho(
         VALUES, DIALS
     )
