@@ -7,6 +7,8 @@ imagenet/erm/evaluate evaluates the network with its batch norms, imagenet/erm/e
 with batch norms folded into convolutions. pixels/erm+mixup compiles the inputs without a
 network. The option sharpness=RADIUS of any algorithm adds SAM: cifar16/erm,sharpness=0.05;
 average=NAME keeps an average of weights with its default options: cifar16/erm,average=uniform.
+Training steps are step 5 of 10, counted from 0. step=N compiles step N of 10, for algorithms
+whose steps differ: cifar16/dann trains the discriminator, cifar16/dann,step=4 the network.
 Two peers may replace the algorithm: `flax`, the ResNet-50 of Flax's example for ImageNet, and
 `bare`, a minimal step of the same network. For peers, `vmem=N` sets the vector memory in KiB
 that one operation may use on a TPU (jbias.runtime.xla.compiler_options).
@@ -82,6 +84,7 @@ class Row:
     folds: bool  # Whether batch norms are folded into convolutions in evaluation.
     sharpness: float = 0.0  # Radius of SAM; 0: none.
     average: str = ""  # Name of an average of weights; "": none.
+    step: int = 5  # Number of the training step, counted from 0, of 10 steps.
 
     @property
     def has_second_set(self) -> bool:
@@ -127,6 +130,7 @@ def parse(text: str) -> Row:
         key, value = option.split("=")
         options[key] = _value(value)
     radius, average = options.pop("sharpness", 0.0), options.pop("average", "")
+    step = options.pop("step", 5)
     inputs = () if match["evaluate"] else (*_NEEDED.get(algo, ()), *names)
     return Row(
         name=text,
@@ -140,6 +144,7 @@ def parse(text: str) -> Row:
         folds=bool(match["folds"]),
         sharpness=radius,
         average=average,
+        step=step,
     )
 
 
@@ -170,6 +175,8 @@ LARGE = (
 )
 SMALL = (
     *algos.ALGOS,
+    "cdann,step=4",
+    "dann,step=4",
     "erm,sharpness=0.05",
     *(f"erm*10:{strategy}" for strategy in STRATEGIES),
     "erm/evaluate",

@@ -43,6 +43,7 @@ from jbias.training.tuning import gpu_time, memory_estimate, targets
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
 ROOT = pathlib.Path(__file__).parents[1]
 GROUPS = 4  # Number of attributes, and of domains.
+_NUM_STEPS = 10
 
 
 class RowProgram(NamedTuple):
@@ -164,7 +165,9 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
     state = jax.eval_shape(init, key, None)
     strategy = strategies.resolve_strategy(row.strategy, devices)
     in_one_program = strategy.stacked or strategy.dispatch == "unrolled"
-    step_shapes = stages.StepShapes(state, key, step_data, stored, algo.static(5, 10))
+    step_shapes = stages.StepShapes(
+        state, key, step_data, stored, algo.static(row.step, _NUM_STEPS)
+    )
     count = row.seeds if in_one_program else 1
     lowered = memory_estimate.lower_step(
         seed_step, strategy, step_shapes, devices, count

@@ -61,11 +61,13 @@ _MEMORY_LINES = (
         "{memory_gib:.3g} of {usable_gib:.3g} GiB ({capacity_gib:.3g} in all)",
     ),
 )
+_AVERAGES_LINE = "passes for averages"  # Left out if there are none.
 _TIME_LINES = (
     ("  products or bytes alone", "{roofline_ms:.4g} ms"),
     ("images", "{images_per_second:,.0f} per second"),
     ("epoch", "{epoch_s:,.4g} s"),
     ("evaluations", "{evaluations}, {evaluation_s:.4g} s each"),
+    (_AVERAGES_LINE, "{average_hours:.4g} h"),
     ("whole run", "{run_hours:.4g} h, {run_device_hours:.4g} device hours"),
     ("hosts deliver", "{input_bytes_per_second:,.0f} bytes per second"),
     ("  images to decode", "{input_images_per_second:,.0f} per second"),
@@ -99,7 +101,8 @@ _MEANINGS: Mapping[str, str] = {
     "images": "training images, all seeds together",
     "epoch": "one pass over the training images, of all seeds",
     "evaluations": "number of evaluations on all test sets, and time of one",
-    "whole run": "steps and evaluations; device hours are hours times devices",
+    "passes for averages": "for averaged weights: validation losses, batch norms; at most",
+    "whole run": "steps, evaluations, averages; device hours are hours times devices",
     "hosts deliver": "data that the machines must read and prepare",
     "images to decode": "JPEG or PNG files to read; 0 for a set in memory",
     "between devices": "data that each device receives from other devices",
@@ -319,7 +322,11 @@ def _lines(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
             for name, ms in plan["by_part"].items()
             if ms
         ]
-        rows += [(name, text.format_map(values)) for name, text in _TIME_LINES]
+        rows += [
+            (name, text.format_map(values))
+            for name, text in _TIME_LINES
+            if name != _AVERAGES_LINE or values["average_hours"]
+        ]
     if "money" in plan:
         money = plan["money"]
         amount = f"{money:,.2f}" if money >= 0.1 else f"{money:.2g}"

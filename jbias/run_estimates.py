@@ -18,7 +18,7 @@ import re
 import timeit
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ from jaxtyping import PyTree
 from jbias import build, data, errors, numerals, run_spec
 from jbias.data import base, config_sets, decoding, sources, tables
 from jbias.data.forms import listing
-from jbias.runs import workdirs
+from jbias.runs import results, workdirs
 from jbias.runtime import console, xla
 from jbias.training import (
     input_pipeline,
@@ -169,26 +169,27 @@ def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
 
 def open_or_assume(
     spec: run_spec.RunSpec, assumed: AssumedSize
-) -> tuple[list[config_sets.TrainSet], list[base.Source], list[str]]:
+) -> tuple[list[config_sets.TrainSet], dict[str, base.Source], list[str]]:
     """Return a run's training sets per stage, its test sets, and notes on missing sets.
 
+    Test sets are by name and include the validation set, as in `setup.test_options`.
     assumed: sizes of missing training sets. A training set of unknown size raises UnknownSize; a
     missing test set without a published size is left out, with a note.
     """
     setup.check_names(spec)
-    size, tests, omitted = spec.config["size"], [], []
+    size, tests, omitted = spec.config["size"], {}, []
     train = setup.open_train_sets(spec, functools.partial(open_source, assumed=assumed))
-    for _, where, options in setup.test_options(spec.config):
+    for name, where, options in setup.test_options(spec.config):
         try:
-            tests.append(
-                config_sets.open_test_source(where, options, size, open_source)
+            tests[name] = config_sets.open_test_source(
+                where, options, size, open_source
             )
         except UnknownSize as error:
             omitted.append(f"left out of evaluation: {error}")
     all_sources = [
         source for train_set in train for source in train_set.named(0).values()
     ]
-    all_sources += tests
+    all_sources += tests.values()
     notes = [f"{source.name}: {source.note}" for source in all_sources if source.note]
     return train, tests, list(dict.fromkeys([*notes, *omitted]))
 
@@ -211,7 +212,7 @@ class PlanRequest(NamedTuple):
     target: targets.Target
     devices: Sequence[jax.Device]  # All devices of the target.
     train: Sequence[config_sets.TrainSet]  # One per stage.
-    tests: Sequence[base.Source]
+    tests: Mapping[str, base.Source]  # By name, with the validation set.
     log: Callable[[str], None]  # Receives lines about the progress.
 
     @property
@@ -684,6 +685,7 @@ _TIMES = (
     "epoch_s",
     "evaluations",
     "evaluation_s",
+    "average_hours",
     "run_hours",
     "run_device_hours",
     "input_bytes_per_second",
@@ -727,13 +729,7 @@ def _times(
         sums["moved"] += runs * cost.moved
         sums["images"] += num_steps * stage.order.batch * compiled.seeds
         sums["epochs"] += num_steps / stage.order.steps_per_epoch
-        stage_schedule = schedule.of_stage(
-            spec.config,
-            first=stage.first,
-            last=stage.last,
-            steps_per_epoch=stage.order.steps_per_epoch,
-            total=total,
-        )
+        stage_schedule = _schedule(stage, spec.config, total)
         sums["evaluations"] += stage_schedule.num_evaluations
         for name, value in cost.parts.items():
             seconds_by_part[name] = seconds_by_part.get(name, 0.0) + runs * value
@@ -741,12 +737,14 @@ def _times(
         host_rates.append(_host_rates(stage, compiled.seeds, step_seconds))
         notes += [note for note in cost.notes if note not in notes]
     evaluations = sums["evaluations"] if request.run.evaluate == "here" else 0
-    evaluation = 0.0
-    if evaluations:
-        evaluation = compiled.seeds_per_share * _evaluation_seconds(
-            request, compiled, kind
-        )
-    hours = (sums["seconds"] + evaluations * evaluation) / 3600
+    passes = _average_passes(request, compiled)
+    evaluation, average_hours = 0.0, 0.0
+    if evaluations or passes:
+        scoring = _scoring_cost(request, compiled, kind)
+        tests = _images_by_shape(request.tests.values()) if evaluations else {}
+        evaluation = compiled.seeds_per_share * scoring.seconds(tests)
+        average_hours = compiled.seeds_per_share * scoring.seconds(passes) / 3600
+    hours = (sums["seconds"] + evaluations * evaluation) / 3600 + average_hours
     return times | {
         "steps": total,
         "step_ms": 1000 * sums["seconds"] / total,
@@ -755,6 +753,7 @@ def _times(
         "epoch_s": sums["seconds"] / sums["epochs"],
         "evaluations": evaluations,
         "evaluation_s": evaluation,
+        "average_hours": average_hours,
         "run_hours": hours,
         "run_device_hours": hours * workdirs.billed_devices(compiled.devices).count,
         "input_bytes_per_second": max(rates.bytes for rates in host_rates),
@@ -790,22 +789,93 @@ def _host_rates(stage: Stage, num_seeds: int, step_seconds: float) -> _HostRates
     return _HostRates(num_bytes / step_seconds, num_images / step_seconds)
 
 
-def _evaluation_seconds(
-    request: PlanRequest, compiled: CompiledStages, kind: targets.DeviceKind
-) -> float:
-    """Return the estimated seconds in which each share of the devices evaluates one seed.
+def _schedule(stage: Stage, config: Mapping[str, Any], total: int) -> schedule.Schedule:
+    """Return the evaluations and saves of a stage; total: the run's last step."""
+    return schedule.of_stage(
+        config,
+        first=stage.first,
+        last=stage.last,
+        steps_per_epoch=stage.order.steps_per_epoch,
+        total=total,
+    )
 
-    The evaluation is on all test sets; 0 without test sets, or if the program does not fit
-    into memory. kind: the target's devices.
+
+_ImagesByShape = Mapping[tuple[int, int], int]  # Numbers, by height and width.
+
+
+def _images_by_shape(sources: Iterable[base.Source]) -> _ImagesByShape:
+    """Return the number of images of data sets by their (height, width)."""
+    counts = collections.Counter()
+    for source in sources:
+        counts[tuple(source.shape)] += len(source)
+    return counts
+
+
+def _average_passes(request: PlanRequest, compiled: CompiledStages) -> _ImagesByShape:
+    """Return the images of the forward passes for averages of weights, of one seed.
+
+    At each evaluation SWAD measures the loss of the validation set, until the stretch of
+    training that it averages has ended: the number is the largest possible. Averages with
+    recomputed batch norms read training batches at each evaluation and each save.
+    """
+    counts, total = collections.Counter(), compiled.stages[-1].last
+    valid = request.tests.get(results.VALID)
+    for stage in compiled.stages:
+        average = stage.average
+        if average is None:
+            continue
+        stage_schedule = _schedule(stage, request.spec.config, total)
+        if average.valley is not None and valid is not None:
+            counts[tuple(valid.shape)] += stage_schedule.num_evaluations * len(valid)
+        if average.batches:
+            side = request.spec.config["size"]
+            batches = average.batches * _count_events(stage_schedule)
+            counts[side, side] += batches * stage.order.batch
+    return counts
+
+
+def _count_events(stage_schedule: schedule.Schedule) -> int:
+    """Return the number of steps of a stage with an evaluation or a save."""
+    step, count = stage_schedule.first, 0
+    while step < stage_schedule.last:
+        step = stage_schedule.next_event(step)
+        count += 1
+    return count
+
+
+class _ScoringCost(NamedTuple):
+    """The time in which a share of the devices computes one seed's logits of a batch."""
+
+    batch_seconds: float
+    batch: int
+    pixels: int  # Of an image of the batch.
+
+    def seconds(self, images_by_shape: _ImagesByShape) -> float:
+        """Return the time for numbers of images, by their (height, width).
+
+        A batch of images of another size takes time in proportion to the pixels.
+        """
+        batch_pixels = sum(
+            -(-count // self.batch) * height * width
+            for (height, width), count in images_by_shape.items()
+        )
+        return self.batch_seconds * batch_pixels / self.pixels
+
+
+def _scoring_cost(
+    request: PlanRequest, compiled: CompiledStages, kind: targets.DeviceKind
+) -> _ScoringCost:
+    """Return the estimated time of a batch of the evaluation.
+
+    The images have the most frequent size of the test sets. The time is 0 without test sets,
+    or if the program does not fit into memory. kind: the target's devices.
     """
     shards, stage = compiled.devices.shape["data"], compiled.stages[-1]
     batch = -(-request.run.eval_batch // shards) * shards
-    images_by_shape = collections.Counter()
-    for test in request.tests:
-        images_by_shape[tuple(test.shape)] += len(test)
+    images_by_shape = _images_by_shape(request.tests.values())
     if not images_by_shape:
-        return 0.0
-    (height, width), _ = images_by_shape.most_common(1)[0]
+        return _ScoringCost(0.0, batch, pixels=1)
+    height, width = max(images_by_shape, key=images_by_shape.get)
 
     logits = stage.program.logits
     if stage.folds_norms(request.run.eval_norm):
@@ -831,13 +901,10 @@ def _evaluation_seconds(
         devices=compiled.devices,
         count=1,
     )
-    if program.compiled is None:
-        return 0.0
-    batch_seconds = program_cost(program, kind, shards).seconds
-    # A batch of images of another size takes time in proportion to the pixels.
-    sizes = ((-(-n // batch), h * w) for (h, w), n in images_by_shape.items())
-    batch_pixels = sum(batches * pixels for batches, pixels in sizes)
-    return batch_seconds * batch_pixels / (height * width)
+    seconds = 0.0
+    if program.compiled is not None:
+        seconds = program_cost(program, kind, shards).seconds
+    return _ScoringCost(seconds, batch, pixels=height * width)
 
 
 def _remedy(request: PlanRequest, compiled: CompiledStages) -> str | None:

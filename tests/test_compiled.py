@@ -183,6 +183,9 @@ def test_rows_describe_the_compiled_programs():
     assert [entry["name"] for entry in row.inputs] == ["flip", "mixup"]
     assert (row.seeds, row.strategy, row.evaluates) == (10, "vmapped", False)
     assert compiled_rows.parse("imagenet/padain").branch_chance == 0.01
+    network = compiled_rows.parse("cifar16/dann,step=4")
+    assert (network.step, network.options) == (4, {})
+    assert compiled_rows.parse("cifar16/dann").step == 5
     exact, folded = map(
         compiled_rows.parse, ("tiny/erm/evaluate", "tiny/erm/evaluate/folded")
     )

@@ -1,9 +1,11 @@
 """Plans: times and memory of a run, also for devices and images that are absent."""
 
+import functools
 import importlib.util
 import json
 import os
 import re
+import types
 
 import jax
 import pytest
@@ -12,6 +14,7 @@ from jbias import config as jc
 from jbias import plan, run_estimates, run_spec, train
 from jbias.runs import costs
 from jbias.training import input_plan, strategies
+from jbias.training.averaging import averages, loss_valley
 from jbias.training.tuning import (
     gpu_time,
     hlo,
@@ -85,7 +88,7 @@ def check_plan(result: dict) -> None:
     training_seconds = result["steps"] * result["step_ms"] / 1000
     evaluation_seconds = result["evaluations"] * result["evaluation_s"]
     assert result["run_hours"] == pytest.approx(
-        (training_seconds + evaluation_seconds) / 3600
+        (training_seconds + evaluation_seconds) / 3600 + result["average_hours"]
     )
     cores = len(os.sched_getaffinity(0))  # As costs.json bills a CPU.
     hours = result["run_hours"] * (
@@ -414,6 +417,60 @@ def test_every_line_of_a_plan_has_an_explanation(strategy, estimate):
     assert ("money", "0.0012 at 1.2 per device hour") in [row[:2] for row in rows]
     text = plan._page_text(result)
     assert text[-1] == "note: a note" and max(map(len, text)) < 145
+
+
+def passes_for(average, *, eval_every: str, save_every: str):
+    """Return the images by shape of the passes for an average, in two stages of 60 steps."""
+    config = {
+        "size": 32,
+        "eval_every": eval_every,
+        "save_every": save_every,
+        "run": {"evaluate": "here"},
+    }
+    order = types.SimpleNamespace(batch=8, steps_per_epoch=10)
+    stages = [
+        types.SimpleNamespace(
+            first=first, last=first + 60, order=order, average=average
+        )
+        for first in (0, 60)
+    ]
+    valid = Images(shape=(32, 24), count=50)
+    request = types.SimpleNamespace(
+        spec=types.SimpleNamespace(config=config),
+        tests={"valid": valid, "test": Images(shape=(64, 64), count=7)},
+    )
+    compiled = types.SimpleNamespace(stages=stages)
+    return dict(run_estimates._average_passes(request, compiled))
+
+
+class Images:
+    """A data set of which a plan needs the size only."""
+
+    def __init__(self, *, shape: tuple[int, int], count: int):
+        self.shape, self.count = shape, count
+
+    def __len__(self):
+        return self.count
+
+
+def test_passes_for_averages_are_counted_at_evaluations_and_saves():
+    """SWAD reads the validation set at evaluations, new statistics batches at saves, too."""
+    plain = averages.uniform(first=1)
+    swad = plain._replace(valley=loss_valley.Options(3, 6, 0.3))
+    count = functools.partial(passes_for, eval_every="20 steps", save_every="30 steps")
+    assert count(None) == count(plain) == {}
+    # Evaluations of a stage after 20, 40 and 60 steps; saves after 30 and 60.
+    assert count(swad) == {(32, 24): 2 * 3 * 50}
+    assert count(plain._replace(batches=5)) == {(32, 32): 2 * 4 * 5 * 8}
+    both = {(32, 24): 2 * 3 * 50, (32, 32): 2 * 4 * 5 * 8}
+    assert count(swad._replace(batches=5)) == both
+
+
+def test_images_cost_by_whole_batches_and_pixels():
+    cost = run_estimates._ScoringCost(batch_seconds=3.0, batch=10, pixels=4)
+    assert cost.seconds({}) == 0
+    assert cost.seconds({(2, 2): 20}) == 2 * 3.0
+    assert cost.seconds({(2, 2): 21, (4, 4): 10}) == 3 * 3.0 + 4 * 3.0
 
 
 def test_parts_of_the_step_equal_those_of_programs():
