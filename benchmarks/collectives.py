@@ -20,14 +20,18 @@ HOST_DEVICES = (
 QUICKLY = {"xla_backend_optimization_level": 0}
 
 
-def gradient_bytes(algo: base.Algo, params: Any) -> int:
-    """Return the bytes in float32 of one gradient of all weights that are trained."""
+def gradient_bytes(algo: base.Algo, params: Any, *, static: Any = None) -> int:
+    """Return the bytes in float32 of one gradient of all weights that a step trains.
+
+    static: the step's static argument, which selects its updates (Update.when); None: all.
+    """
     trained = [
         leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         if any(
             update.trains(tuple(str(entry.key) for entry in path))
             for update in algo.updates
+            if update.is_applied(static)
         )
     ]
     return sum(4 * leaf.size for leaf in trained)

@@ -64,7 +64,7 @@ def compile_programs(*names: str) -> dict:
     return smoke_runs.on_eight("tests.programs", *names)
 
 
-def check_budget(program: dict, budget: float, passes: int = 1) -> None:
+def check_budget(program: dict, budget: float, passes: float = 1) -> None:
     """Assert that a step moves at most `budget` times the bytes of its gradients.
 
     passes: number of passes through the same batch norms, each of which moves its moments.
@@ -130,13 +130,64 @@ def test_on_tpus_micro_batches_sum_their_gradients_once():
     assert len(after_loop) + len(in_loop) == len(outputs)
 
 
+OTHER_ALGORITHMS = sorted(set(algos.ALGOS) - set(QUICK))
+
+
+@functools.cache
+def compile_other_algorithms() -> dict:
+    """Return the collectives of all programs of OTHER_ALGORITHMS, by name and step."""
+    names = [
+        f"{name},step={step}"
+        for name in OTHER_ALGORITHMS
+        for step in programs.first_steps(name)
+    ]
+    return compile_programs(*names)
+
+
 @pytest.mark.slow
-@cases.each("name", sorted(set(algos.ALGOS) - set(QUICK)))
+@cases.each("name", OTHER_ALGORITHMS)
 def test_steps_of_all_other_algorithms_move_only_their_gradients(name):
-    other_algorithms = sorted(set(algos.ALGOS) - set(QUICK))
-    method = METHODS[name]
-    program = compile_programs(*other_algorithms)[name]
-    check_budget(program, method.communicated, method.passes)
+    method, steps = METHODS[name], programs.first_steps(name)
+    budgets = method.communicated
+    if not isinstance(budgets, tuple):
+        budgets = (budgets,) * len(steps)
+    for step, budget in zip(steps, budgets, strict=True):
+        program = compile_other_algorithms()[f"{name},step={step}"]
+        check_budget(program, budget, method.passes)
+
+
+SHARP = ("erm,radius=0.05", "sagnet,radius=0.05", "fishr,radius=0.05")
+
+
+@pytest.mark.slow
+@cases.each("name", SHARP)
+def test_a_second_pass_moves_gradients_twice(name):
+    """The direction of SAM's perturbation is the gradient of the whole batch.
+
+    Of several updates, each has a pass of its own through the batch norms, for one loss: two
+    floats per channel forwards, and two backwards.
+    """
+    program = compile_programs(*SHARP)[name]
+    method = METHODS[name.partition(",")[0]]
+    passes = 1 + 2 * program["losses"] / (1 + program["losses"])
+    check_budget(program, 2 * method.communicated, passes)
+    outputs = [collectives.CollectiveOutput(*row) for row in program["moved"]]
+    by_role = collectives.by_role(outputs)
+    assert by_role["other"] + by_role["norm"] >= 2 * program["gradients"]
+
+
+AVERAGED = ("erm", "erm,average=uniform", "erm,average=swad")
+
+
+@pytest.mark.slow
+@cases.each("name", AVERAGED[1:])
+def test_an_average_of_weights_moves_nothing_more(name):
+    compiled_programs = compile_programs(*AVERAGED)
+    moved, moved_by_erm = (
+        sorted(tuple(output[:4]) for output in compiled_programs[x]["moved"])
+        for x in (name, "erm")
+    )
+    assert moved == moved_by_erm
 
 
 @pytest.mark.slow
