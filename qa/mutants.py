@@ -3,6 +3,7 @@
     python -m qa.mutants
     python -m qa.mutants --count=160 --seed=1
     python -m qa.mutants --again
+    python -m qa.mutants --files=algos/mmd.py,algos/rsc.py --tests=tests/algos/test_mmd.py
 
 Each mutant is one change in a module of the eight AREAS of qa/mutants.py (step, seeds, order,
 checkpoint, records, algos, evals, stats): a comparison, an operator, a constant, a condition, or a
@@ -12,6 +13,8 @@ deleted statement. It is made in a copy of the checkout, where tests run until t
   folder in tests.
 - For the areas of the training path (step, seeds, order, checkpoint, records), the last are all
   files of tests/training and tests/runs, and the tests of whole runs.
+
+--files replaces the areas by one area, `files`. --tests replaces the test files of all mutants.
 
 A test that fails is run again without the mutant and must pass; if it fails, the command ends.
 A mutant that changes no behaviour (an equivalent mutant) survives rightly; the reader of the table
@@ -38,9 +41,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jbias import errors
 from qa import command
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -48,6 +52,7 @@ AREAS = {
     "step": (
         "training/step.py",
         "training/divergence.py",
+        "training/averaging/*.py",
         "training/perturbing/sharpness.py",
     ),
     "seeds": ("training/seed_axis.py", "training/prng.py"),
@@ -109,7 +114,20 @@ def main() -> None:
         type=int,
         default=80,
         metavar="N",
-        help="number of mutants, an eighth in each area (default: %(default)s)",
+        help="number of mutants, an eighth in each area, or all in --files "
+        "(default: %(default)s)",
+    )
+    add(
+        "--files",
+        type=_patterns,
+        metavar="PATTERN,...",
+        help="modules to put faults into, under jbias (default: the areas)",
+    )
+    add(
+        "--tests",
+        type=_patterns,
+        metavar="FILE,...",
+        help="test files to run for each mutant (default: those of its module)",
     )
     add(
         "--seed",
@@ -143,6 +161,7 @@ def main() -> None:
         help="retest the mutants that survived before (default: test new mutants only)",
     )
     args = parser.parse_args()
+    areas = {"files": args.files} if args.files else AREAS
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "mutants.json"
     finished = json.loads(path.read_text()) if path.exists() else []
@@ -151,16 +170,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "jbias"
         shutil.copytree(ROOT, copy, ignore=_ignored)
-        for mutant in draw_mutants(args.count, args.seed):
+        for mutant in draw_mutants(args.count, args.seed, areas=areas):
             row = row_by_id.get(_mutant_id(mutant))
             if row is None or (args.again and _is_alive(row)):
-                row = {**mutant, **_test(copy, mutant, args.marks, args.seconds)}
+                tests = args.tests or _test_files(copy, mutant)
+                outcome = _test(
+                    copy, mutant, tests=tests, marks=args.marks, seconds=args.seconds
+                )
+                row = {**mutant, **outcome}
                 print(len(rows) + 1, row["file"], row["line"], row["end"], flush=True)
             rows.append(row)
             path.write_text(json.dumps(rows, indent=1))
     flags = f"--count={args.count} --seed={args.seed} --seconds={args.seconds:g}"
+    for flag, patterns in (("files", args.files), ("tests", args.tests)):
+        flags += f" --{flag}={','.join(patterns)}" if patterns else ""
     source = f"`python -m qa.mutants {flags}`, {datetime.date.today()}."
-    (args.out / "mutants.md").write_text(f"{_page(rows)}\n{source}\n")
+    (args.out / "mutants.md").write_text(f"{_page(rows, areas)}\n{source}\n")
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    """argparse type: patterns of files, separated by commas."""
+    return tuple(text.split(","))
 
 
 def _mutant_id(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -181,15 +211,26 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
     return {n for pattern in patterns for n in fnmatch.filter(names, pattern)}
 
 
-def draw_mutants(count: int, seed: int) -> list[dict[str, Any]]:
-    """Return random mutants, the same number of each area."""
+def draw_mutants(
+    count: int, seed: int, *, areas: Mapping[str, tuple[str, ...]] = AREAS
+) -> list[dict[str, Any]]:
+    """Return random mutants, the same number of each area.
+
+    areas: patterns of files under jbias, by area. ValueError for a pattern without files, and
+    for an area with too few possible mutants.
+    """
     rng, mutants = random.Random(seed), []
-    for area, patterns in AREAS.items():
-        files = [f for p in patterns for f in sorted((ROOT / "jbias").glob(p))]
+    for area, patterns in areas.items():
+        files = []
+        for pattern in patterns:
+            matches = sorted((ROOT / "jbias").glob(pattern))
+            must, remedy = "be files under jbias", "write such as algos/mmd.py"
+            errors.check(matches, "mutants: --files", must, pattern, remedy)
+            files += matches
         changes = [
             (file, change) for file in files for change in _changes(file.read_text())
         ]
-        for file, change in rng.sample(changes, count // len(AREAS)):
+        for file, change in rng.sample(changes, count // len(areas)):
             mutant = {
                 "area": area,
                 "file": file.relative_to(ROOT).as_posix(),
@@ -266,17 +307,22 @@ def _changes(text: str) -> Iterator[_Change]:
 
 
 def _test(
-    copy: pathlib.Path, mutant: dict[str, Any], marks: str, seconds: float
+    copy: pathlib.Path,
+    mutant: dict[str, Any],
+    *,
+    tests: Sequence[str],
+    marks: str,
+    seconds: float,
 ) -> dict[str, Any]:
     """Run the tests of a mutant; return how they ended, their number and seconds.
 
-    copy: folder of the checkout's copy. marks: pytest's -m. seconds: time limit.
+    copy: folder of the checkout's copy. tests: test files. marks: pytest's -m. seconds: time
+    limit.
     """
     path = copy / mutant["file"]
     text = path.read_text()
     start, end = mutant["start"], mutant["end_at"]
     path.write_text(text[:start] + mutant["new"] + text[end:])
-    tests = _test_files(copy, mutant)
     began = time.monotonic()
     try:
         done = _pytest(copy, marks, tests, seconds)
@@ -350,13 +396,13 @@ def _test_files(copy: pathlib.Path, mutant: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys([*named_after, *files, *run_tests]))
 
 
-def _page(rows: list[dict[str, Any]]) -> str:
+def _page(rows: list[dict[str, Any]], areas: Iterable[str]) -> str:
     """Return the table of areas as Markdown."""
     lines = [
         "| area | mutants | killed | not killed |",
         "|---|---:|---:|---|",
     ]
-    for area in AREAS:
+    for area in areas:
         of_area = [row for row in rows if row["area"] == area]
         alive = [row for row in of_area if _is_alive(row)]
         places = ", ".join(f"{r['file']}:{r['line']} ({r['end']})" for r in alive)
