@@ -15,7 +15,14 @@ from etils import epath
 
 from jbias import build, run_spec, train
 from jbias import config as jc
-from jbias.runs import checkpoints, checksums, results, selection, workdirs
+from jbias.runs import (
+    checkpoints,
+    checksums,
+    loggers,
+    results,
+    selection,
+    workdirs,
+)
 from jbias.runtime import messages, signals
 from jbias.training import monitoring, schedule, setup, store
 from tests import cases, smoke_runs
@@ -24,15 +31,49 @@ OWN_ALGORITHM = pathlib.Path(__file__).parent / "own_algorithm.py"
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Return a finished run of two seeds that stored its decisions."""
+def logged():
+    """Return a list that `finished` fills with what loggers get: (step, numbers)."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, logged):
+    """Return a finished run of two seeds that stored its decisions.
+
+    Each step has a progress line, and metrics are read one step later.
+    """
     config = smoke_runs.small()
-    config.run.decisions = True
+    config.run.update(decisions=True, steps_per_dispatch=1, log_seconds=1e-6)
     with config.unlocked():
         config.tests.edge.size = 40  # Shares no batch with the others.
     workdir = tmp_path_factory.mktemp("runs") / "erm"
-    assert train.run(config, workdir)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(monitoring, "DEPTH", 1)
+        patch.setattr(
+            loggers.Loggers,
+            "scalars",
+            lambda self, step, numbers: logged.append((step, numbers)),
+        )
+        assert train.run(config, workdir)
     return config, workdir
+
+
+def test_each_progress_line_has_the_losses_read_since_the_last(finished, logged):
+    """Steps 4 and 8 end an evaluation, so that no earlier step is read at step 5."""
+    losses = {
+        step: [numbers[name]["progress/loss_class"] for name in ("seed-0", "seed-1")]
+        for step, numbers in logged
+        if "progress/loss_class" in numbers.get("seed-0", {})
+    }
+    assert [*losses] == [2, 3, 4, 6, 7, 8]
+    values = [value for of_seeds in losses.values() for value in of_seeds]
+    assert len(set(values)) == 12 and np.isfinite(values).all()
+    means = {
+        step: numbers["mean"]["progress/loss_class"]
+        for step, numbers in logged
+        if step in losses and "progress/loss_class" in numbers["mean"]
+    }
+    assert means == {step: np.mean(of_seeds) for step, of_seeds in losses.items()}
 
 
 def test_every_set_seed_and_epoch_is_recorded_once(finished):
