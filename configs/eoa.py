@@ -1,9 +1,11 @@
 r"""EoA, simple moving averages (Arpit et al., NeurIPS 2022, arXiv:2110.10832). Cost: 1.0 of ERM.
 
-Evaluates the mean of the weights after step 100 and all later steps; training is ERM's. The
-authors fine-tune pretrained ResNets with frozen batch norms, by Adam at 5e-5 without
-augmentation schedules; here the presets' recipe is used, whose batch norms are trained: their
-running statistics are averaged like the weights. No recipe for ImageNet was published.
+Evaluates the mean of the weights over the second half of training; training is ERM's. The
+authors fine-tune pretrained ResNets with frozen batch norms, by Adam at 5e-5, and average from step
+100 of 5,000. Here networks start from random weights, by the presets' recipe: the mean over all
+but 100 of 384 steps had a validation accuracy of 61 %, ERM 69 % (the embedded set, one seed).
+Batch norms are trained, and their running statistics are averaged like the weights. For the
+authors' start add --config.optim.average.first='2 %'. No recipe for ImageNet was published.
 
     jbias train --config=configs/eoa.py
     jbias train --config=configs/eoa.py:data=imagenet,root=DIR
@@ -21,6 +23,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """Return the experiment's config; configs/common.py documents `arg`."""
     c = common.experiment(arg, dict(name="erm"))
     is_smoke = "smoke" in jc.explicit_arguments(arg)
-    common.use_average(c, name="uniform", first="1 step" if is_smoke else "100 steps")
+    first = "1 step" if is_smoke else "50 %"
+    common.use_average(c, name="uniform", first=first, statistics="average")
     common.add_label(c, "eoa")
     return c

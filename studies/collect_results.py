@@ -37,6 +37,7 @@ COLUMNS = (
 KEY = ["study", "metric", "set", "method", "rate", "seed"]
 METRICS = ("accuracy", "shape_bias", "fraction_neither")
 RULE = "best validation"
+LAST = "last evaluation"
 
 
 def name_of(workdir: pathlib.PurePath) -> str:
@@ -90,9 +91,16 @@ def report_rows(folder: pathlib.Path) -> pd.DataFrame:
     return rows.assign(study=folder.name, selection=RULE)[[*COLUMNS]]
 
 
-def run_rows(workdirs: list[str], study: str) -> pd.DataFrame:
-    """Return the rows of runs, for each seed at its best validation."""
-    rows = selection.best_validation(results.read(workdirs))
+def run_rows(workdirs: list[str], study: str, *, rule: str = RULE) -> pd.DataFrame:
+    """Return the rows of runs, for each seed at the evaluation that a rule selects.
+
+    rule: RULE, or LAST, the last evaluation. Diverged seeds have no rows.
+    """
+    records = results.read(workdirs)
+    if rule == LAST:
+        rows = selection.last_n(records, n=1)
+    else:
+        rows = selection.best_validation(records)
     rows = rows[rows["metric"].isin(METRICS) & (rows["condition"] == "")]
     rows = rows[rows["dataset"] != results.VALID].dropna(subset="value")
     fields_by_workdir = {}
@@ -109,7 +117,7 @@ def run_rows(workdirs: list[str], study: str) -> pd.DataFrame:
     rows["method"] = all_results.methods(rows)
     rows = rows.rename(columns={"dataset": "set", "value": "score"})
     rows = pd.concat([rows, fields], axis=1)
-    return rows.assign(study=study, selection=RULE)[[*COLUMNS]]
+    return rows.assign(study=study, selection=rule)[[*COLUMNS]]
 
 
 def read(path: pathlib.Path) -> pd.DataFrame:

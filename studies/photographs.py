@@ -5,7 +5,8 @@ r"""Run the benchmark on photographs, in pieces that continue each other.
 
 DIR has tiny-imagenet-200 (Tiny ImageNet in its own layout), pacs64 (PACS) and geirhos64 (Geirhos'
 stimuli); docs/data.md says where they come from. Claims and tests were registered in
-docs/results/photographs/claims.json before the first run.
+docs/results/photographs/claims.json before the first run. Six runs later they were amended
+(amendments.json in that folder), and all runs were repeated.
 
 Two studies, at 32 pixels, with a ResNet-18 of width 8:
 
@@ -14,7 +15,8 @@ Two studies, at 32 pixels, with a ResNet-18 of width 8:
 - held-out-styles: three styles of PACS train, the fourth is the test, four times.
 
 Each method is trained with each of two learning rates, with seeds 0, 1 and 2, and with seed 1000,
-whose validation accuracy chooses the rate and which is used nowhere else.
+whose validation accuracy chooses the rate and which is used nowhere else. All scores are those of
+the last evaluation.
 
 Writes the runs to `--runs`. A run that is finished adds its rows to docs/results/all.csv, its
 config to docs/results/STUDY/configs, and the validation accuracies of seed 1000 to
@@ -34,9 +36,10 @@ import sys
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
-from jbias.runs import results
+from jbias.runs import results, selection
 from studies import collect_results, command
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -59,6 +62,8 @@ METHODS = {
     "deepaugment-cae": "deepaugment:nets=cae",
     "deepaugment-edsr": "deepaugment:nets=edsr",
 }
+# Further flags by name of the method: SWAD chooses among the evaluations.
+METHOD_FLAGS = {"swad": ("--config.eval_every=5 %",)}
 # The classes of Tiny ImageNet that belong to Geirhos' sixteen, and their images per class.
 CLASSES = (
     "n01855672",
@@ -199,15 +204,21 @@ def done_cells() -> set[tuple[str, str]]:
 
 
 def add_results(cell: Cell, run: pathlib.Path) -> None:
-    """Add the rows of a finished run to all.csv, and its tuning accuracies to rates.json."""
+    """Write the rows of a finished run to all.csv, and its tuning accuracies to rates.json.
+
+    Rows of the cell that are there already are replaced.
+    """
     branches = [str(path) for path in sorted(run.glob("vary/*"))]
-    rows = collect_results.run_rows(branches, cell.study)
+    rows = collect_results.run_rows(branches, cell.study, rule=collect_results.LAST)
     rows["method"] = cell.method
     rows = rows[rows["seed"].isin(SEEDS)]
     path = command.DOCS / "results/all.csv"
     table = collect_results.read(path)
+    is_replaced = (table["study"] == cell.study) & (table["method"] == cell.method)
+    if cell.style:
+        is_replaced &= table["set"] == cell.style
     table = collect_results.check(
-        pd.concat([table, rows], ignore_index=True), str(path)
+        pd.concat([table[~is_replaced], rows], ignore_index=True), str(path)
     )
     collect_results.write(table, path.parent)
     write_config(cell, run, path.parent)
@@ -236,19 +247,22 @@ def write_config(cell: Cell, run: pathlib.Path, folder: pathlib.Path) -> None:
     path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
-def tuning_accuracies(branches: Sequence[str]) -> dict[str, float]:
-    """Return the last validation accuracy of the tuning seed by learning rate, as text."""
-    rows = results.read([*branches])
-    is_tuning = (rows["seed"] == TUNING_SEED) & (rows["dataset"] == results.VALID)
-    rows = rows[is_tuning & (rows["metric"] == "accuracy") & (rows["condition"] == "")]
-    last = rows.sort_values("step").groupby("workdir")["value"].last()
-    rates = {
-        workdir: json.loads((pathlib.Path(workdir) / "config.json").read_text())[
-            "optim"
-        ]["rate"]
-        for workdir in last.index
-    }
-    return {f"{rates[workdir]:g}": float(value) for workdir, value in last.items()}
+def tuning_accuracies(branches: Sequence[str]) -> dict[str, float | None]:
+    """Return the tuning seed's last validation accuracy by learning rate, as text.
+
+    The value is None for a rate at which the seed diverged.
+    """
+    accuracies = {}
+    for branch in branches:
+        config = json.loads((pathlib.Path(branch) / "config.json").read_text())
+        rows = results.read([branch])
+        rows = selection.last_n(rows[rows["seed"] == TUNING_SEED], n=1)
+        is_valid = (rows["dataset"] == results.VALID) & (rows["metric"] == "accuracy")
+        values = rows[is_valid & (rows["condition"] == "")]["value"]
+        is_finite = len(values) == 1 and np.isfinite(values.iloc[0])
+        rate = f"{config['optim']['rate']:g}"
+        accuracies[rate] = float(values.iloc[0]) if is_finite else None
+    return accuracies
 
 
 def run_until(arguments: Sequence[str], deadline: float) -> int:
@@ -304,6 +318,7 @@ def main(argv: list[str] | None = None) -> int:
         run = runs / cell.name
         train = [sys.executable, "-m", "jbias.main", f"--workdir={run}", *FLAGS]
         train.append(f"--config={config_text(cell, root=root, runs=runs)}")
+        train.extend(METHOD_FLAGS.get(cell.method, ()))
         for arguments in (*prepare(cell, root=root, runs=runs), train):
             code = run_until(arguments, deadline)
             if time.monotonic() >= deadline:

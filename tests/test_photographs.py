@@ -69,7 +69,7 @@ def texts():
 def test_planted_differences_get_their_verdicts(plant):
     low, high = photographs.RATES
     differences = {
-        ("stylized_erm", low): 0.2,  # At both rates: confirmed.
+        ("stylized_erm", low): 0.2,  # At each rate: confirmed.
         ("stylized_erm", high): 0.2,
         ("sam", low): 0.2,  # At the chosen rate alone: withdrawn.
         ("swad", low): -0.2,
@@ -92,6 +92,53 @@ def test_equal_methods_have_no_verdict(plant):
     assert {verdicts[i] for i in (1, 2, 4, 5, 6, 7)} == {"undecided"}
 
 
+def test_claims_of_methods_without_scores_have_no_verdict(plant, monkeypatch):
+    plant({})
+    rows_of = all_results.rows_of
+
+    def rows_without_a_seed(study, metric):
+        """Return the planted rows without one seed of EoA at the higher rate."""
+        rows = rows_of(study, metric)
+        is_missing = (rows["method"] == "eoa") & (rows["seed"] == 1)
+        return rows[~(is_missing & (rows["rate"] == photographs.RATES[1]))]
+
+    monkeypatch.setattr(all_results, "rows_of", rows_without_a_seed)
+    assert texts()[4] == "undecided"  # At the chosen rate, all seeds are there.
+    (verdict,) = (v for v in photographs_page.verdicts() if v.claim["id"] == 4)
+    assert np.isnan(verdict.rate_pvalues[1]) and not np.isnan(verdict.rate_pvalues[0])
+    monkeypatch.setattr(
+        all_results, "rows_of", lambda study, metric: rows_of(study, metric)[:0]
+    )
+    assert {*texts().values()} == {"no scores"}
+
+
+def test_a_rate_at_which_the_tuning_seed_diverged_is_not_chosen(plant):
+    plant({})
+    path = photographs_page.FOLDER / "rates.json"
+    rates = json.loads(path.read_text())
+    rates[photographs.PHOTOGRAPHS]["sam"] = {"0.03": None, "0.1": 0.1}
+    path.write_text(json.dumps(rates))
+    chosen = photographs_page.chosen_rates(photographs.PHOTOGRAPHS)
+    assert chosen["sam", ""] == 0.1 and chosen["erm", ""] == 0.03
+
+
+def test_sets_of_the_same_networks_are_not_independent_observations():
+    """With a deviation of each network that all sets share, p is uniform under the null."""
+    rng = np.random.default_rng(0)
+    pvalues = []
+    for _ in range(200):
+        shared = rng.normal(size=(5, 3))
+        rows = [
+            dict(method=f"m{m}", run=s, dataset=d, score=shared[m, s] + rng.normal())
+            for m in range(5)
+            for s in photographs.SEEDS
+            for d in ("val", "edge", "silhouette")
+        ]
+        pvalues.append(photographs_page.differ_pvalue(pd.DataFrame(rows)))
+    rejected = np.mean(np.array(pvalues) < 0.05)
+    assert rejected < 0.1  # Binomial, 5 % of 200: above 0.1 in fewer than 1 of 1,000.
+
+
 def test_equivalence_is_not_claimed_outside_of_the_margin():
     """Welch's one-sided tests, against scipy's confidence interval of 90 %."""
     rng = np.random.default_rng(0)
@@ -112,6 +159,7 @@ def test_each_cell_has_a_config_for_its_data(tmp_path):
         module = importlib.import_module(f"jbias.configs.{name}")
         config = module.get_config(arguments)
         assert config.size == 32 and config.epochs == 5
+        assert config.eval_every == "1 epoch"
         assert config.vary == (dict(key="optim.rate", values=photographs.RATES),)
         expected = {cell.style} if cell.style else {*SETS[photographs.PHOTOGRAPHS]}
         assert {*config.tests} == expected
