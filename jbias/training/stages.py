@@ -284,18 +284,19 @@ def _build_stage(
     eval_interval = jc.to_steps(
         config["eval_every"], steps_per_epoch=steps_per_epoch, total=run_steps
     )
+    rollback = divergence.rollback_in_steps(
+        config.get("rollback"), first, steps_per_epoch=steps_per_epoch, total=total
+    )
     average = averages.from_options(
         options["optim"].get("average", 0.0),
         averages.Steps(total, steps_per_epoch, eval_interval),
+        rolls_back=rollback is not None,
     )
     if average and average.valley and spec.run.evaluate == "elsewhere":
         raise ValueError(
             f"{where}.optim.average: swad needs validation losses during training, so that "
             "config.run.evaluate must be here, got elsewhere"
         )
-    rollback = divergence.rollback_in_steps(
-        config.get("rollback"), first, steps_per_epoch=steps_per_epoch, total=total
-    )
     inputs = build.transforms(f"{where}.inputs", plan.inputs)
     other_inputs = build.transforms(
         f"{where}.train.other.inputs",

@@ -14,6 +14,7 @@ from jbias import config as jc
 from jbias.algos import base
 from jbias.training import divergence, monitoring, prng
 from jbias.training import step as train_step
+from jbias.training.averaging import averages
 from tests import cases, smoke_runs
 
 KEY = jax.random.key(0)
@@ -126,6 +127,40 @@ def test_a_seed_that_fails_in_its_first_step_returns_to_its_initial_state():
     assert weights == [1.0, 0.9375]
     assert state.step == 2
     assert [(e.step, e.rolled_back) for e in events] == [(1, True)]
+
+
+@cases.each("option", [dict(name="uniform", first="2 steps"), 0.5])
+def test_after_a_rollback_an_average_is_that_of_the_steps_that_stay(option):
+    """Step 6 fails and returns to the state after step 4, as if there were no steps 5 and 6."""
+    average = averages.from_options(option, averages.Steps(9, 9, 9), rolls_back=True)
+
+    def evaluated(gs):
+        """Return the averaged weight after steps with these factors of the loss."""
+
+        def make_averaged_step(scale):
+            return train_step.make_step(
+                ALGO, (optax.sgd(0.5 * scale, momentum=0.0),), average=average
+            )
+
+        def draw():
+            """Return the initial state, with the statistic x."""
+            txs = (optax.sgd(0.5, momentum=0.0),)
+            state = train_step.init(ALGO, txs, KEY, IMAGE, average=average)
+            return state._replace(stats={**state.stats, "x": jnp.zeros(())})
+
+        rollback = divergence.Rollback(EVERY, times=1, factor=1.0)
+        step = divergence.rollback_nonfinite(make_averaged_step, rollback)
+        state = divergence.with_fallback(draw)()
+        return train_step.net_of(run_steps(step, state, gs).state)["params"]["w"][0]
+
+    gs = [-64.0, -32.0, 16.0, 8.0]
+    assert evaluated([*gs, 4.0, np.nan, 2.0, 1.0]) == evaluated([*gs, 2.0, 1.0])
+
+
+def test_swad_cannot_be_rolled_back():
+    option, steps = dict(name="swad"), averages.Steps(9, 9, 1)
+    with pytest.raises(ValueError, match=r"swad must not be rolled back"):
+        averages.from_options(option, steps, rolls_back=True)
 
 
 def test_a_configs_rollback_is_counted_in_steps_of_its_stage():

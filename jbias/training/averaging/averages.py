@@ -26,6 +26,9 @@ swad: Cha et al., NeurIPS 2021 (https://arxiv.org/abs/2102.08604): the mean over
 Memory per seed, in copies of the network: 1 for exponential and uniform; 3 and
 max(n_converge, n_tolerance) for swad, 9 by default. Each step reads and writes 1 copy (swad: 2).
 
+A rollback (config.rollback) restores the average with the weights, and the number of its steps,
+so that discarded steps do not count. SWAD cannot be rolled back.
+
 Statistics of batch norms: "average" averages running statistics like weights. "recompute"
 replaces them, before each evaluation and each save, by the means of the batch statistics over
 `batches` training batches, the first of the stage, as torch.optim.swa_utils.update_bn does. The
@@ -52,6 +55,7 @@ Net = Mapping[str, PyTree]  # {"params", "stats"}.
 AverageState = dict[str, PyTree]  # The averaged "params" and "stats", and more entries.
 
 KEY = trained.AVERAGE  # Key of the average in the `stats` of a train state.
+COUNT = "count"  # Key of the number of steps in an average's state; see `counting`.
 _NET_KEYS = ("params", "stats")
 STATISTICS = ("average", "recompute")
 
@@ -262,6 +266,24 @@ def carry_out(state: AverageState, decided: Plan) -> AverageState:
     )
 
 
+def counting(average: Average) -> Average:
+    """Return the average with the number of its steps in its state, the entry COUNT.
+
+    A rollback restores the entry with the weights, so that discarded steps count neither as steps
+    nor as networks of a mean. Without it, the number of the step in the stage is used.
+    """
+
+    def start(net: Net) -> AverageState:
+        return {**average.start(net), COUNT: jnp.zeros((), jnp.int32)}
+
+    def update(state: AverageState, net: Net, t: Int[Array, ""]) -> AverageState:
+        count = state[COUNT]
+        inner = {k: v for k, v in state.items() if k != COUNT}
+        return {**average.update(inner, net, count), COUNT: count + 1}
+
+    return average._replace(start=start, update=update)
+
+
 def recomputing(average: Average, batches: int) -> Average:
     """Return the average with statistics that are recomputed from `batches` batches.
 
@@ -370,16 +392,19 @@ def from_options(
     steps: Steps,
     *,
     where: str = "config.optim.average",
+    rolls_back: bool = False,
 ) -> Average | None:
     """Return the average of config.optim.average; None without an average.
 
     option: a dict with a name of AVERAGES and options, or the decay of an exponential average, 0
     for none. Options of all averages: `statistics`, one of STATISTICS, and `batches` (default:
-    100), only with statistics="recompute". where: name of the entry in the config. ValueError
-    for wrong options.
+    100), only with statistics="recompute". where: name of the entry in the config. rolls_back: True
+    if a seed that fails is rolled back (config.rollback). ValueError for wrong options, and for
+    swad with a rollback.
     """
     if not isinstance(option, Mapping):
-        return exponential(decay=option) if option else None
+        average = exponential(decay=option) if option else None
+        return counting(average) if average and rolls_back else average
     make, options = build.lookup(where, option, AVERAGES)
     statistics = options.pop("statistics", _STATISTICS[option["name"]])
     errors.check_choice(f"{where}.statistics", statistics, STATISTICS)
@@ -388,4 +413,11 @@ def from_options(
         batches = options.pop("batches", 100)
         errors.check_whole(f"{where}.batches", batches, low=1)
     average = build.call_checked(where, make, where, steps, **options)
+    if average and rolls_back:
+        if average.valley:
+            raise ValueError(
+                f"{where}: swad must not be rolled back, because its segments end at the run's "
+                "evaluations; remove config.rollback"
+            )
+        average = counting(average)
     return recomputing(average, batches) if average and batches else average
