@@ -1,9 +1,6 @@
 r"""CDANN (Li et al., ECCV 2018, as in arXiv:2007.01434). Cost: 0.7 of ERM.
 
-Environments are the sources or the data's "domain", otherwise the "attribute". Steps train the
-discriminator and the network in turn, by Adam with DomainBed's moments and its rate for small
-images; for pretrained networks DomainBed has the rate 5e-5. The cost is the number of operations:
-1.00 of ERM's for a step of the network, 0.34 for a step of the discriminator.
+configs/dann.py with a discriminator that knows the class.
 
     jbias train --config=configs/cdann.py
     jbias train --config=configs/cdann.py:data=pacs,root=DIR
@@ -13,24 +10,9 @@ configs/common.py lists the arguments after the colon.
 
 import ml_collections
 
-from jbias.configs import common
+from jbias.configs import dann
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """Return the experiment's config; configs/common.py documents `arg`."""
-    algo = dict(
-        name="cdann",
-        weight=1.0,
-        grad_penalty=0.0,
-        d_steps=1,
-        d_rate=1.0,
-        d_optim=dict(b1=0.5, b2=0.9, decay=0.0),
-        width=256,
-        depth=3,
-        dropout=0.0,
-        by="",
-    )
-    c = common.experiment(arg, algo)
-    common.use_adam(c, 1e-3)
-    common.update(c, dict(optim=dict(b1=0.5, b2=0.9)))
-    return c
+    return dann.get_config(f"conditional=True,{arg}")

@@ -2,9 +2,10 @@ r"""MLDG (Li et al., AAAI 2018, arXiv:1710.03463). Cost: 2.0 of ERM.
 
 Environments are the sources or the data's "domain", otherwise the "attribute". Each step draws
 one of them for meta-test, and 8 of the 16 textures of the embedded set: a loss of few examples is
-noisy. The inner step has the presets' rate. `variant=domainbed` has DomainBed's inner steps
-for pairs of environments, and its Adam at 1e-3, its rate for small images, in both kinds of
-steps. Its cost is up to 2 for each environment for meta-train.
+noisy. The inner step has the preset's rate: with another `optim.rate` set `algo.inner_rate`, too.
+`variant=domainbed` has DomainBed's inner steps for pairs of environments, and its Adam at 1e-3,
+its rate for small images, in both kinds of steps. Its cost is up to 2 for each environment for
+meta-train.
 
     jbias train --config=configs/mldg.py
     jbias train --config=configs/mldg.py:data=pacs,root=DIR,balance=domain
@@ -24,7 +25,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     algo = dict(
         name="mldg",
         beta=1.0,
-        inner_rate=0.1,
+        inner_rate=0.0,  # See below.
         meta_test=8 if is_embedded else 1,
         variant=chosen.variant,
         by="",
@@ -32,6 +33,6 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     c = common.experiment(other_arguments, algo)
     if chosen.variant == "domainbed":
         common.use_adam(c, 1e-3)
-        c.algo.inner_rate = 1e-3
+    c.algo.inner_rate = c.optim.rate
     common.add_label(c, chosen.variant)
     return c

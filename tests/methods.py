@@ -205,7 +205,8 @@ METHODS: Mapping[str, Method] = {
     ),
     "rsc": Method(
         {"features": 0.5, "examples": 0.5},
-        ({"features": 0.0}, {"examples": 0.0}),
+        ({"features": 0.0}, {"examples": 0.0}, {"anneal": 1.0}),
+        config={"features": 0.5, "examples": 0.5, "anneal": 0.5},
         refuses=_WITHOUT_LINEAR_HEAD,
         refusal="needs a net that ends in a linear layer",
     ),

@@ -59,7 +59,10 @@ def head(preset: str) -> str:
 
 def paragraph(preset: str, algorithm: str) -> str:
     """Return a preset's paragraph; its sentence begins the docstring of the algorithm's module."""
-    module = sys.modules[algos.ALGOS[algorithm].__module__]
+    make = algos.ALGOS[algorithm]
+    if isinstance(make, functools.partial):
+        make = make.func
+    module = sys.modules[make.__module__]
     text = test_api.line(module)
     sentence = text.partition(": ")[2] or text
     sentence = sentence[0].upper() + sentence[1:]

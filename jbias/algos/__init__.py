@@ -16,15 +16,15 @@ def _collect() -> dict[str, Callable[..., base.Algo]]:
 
     ValueError if two modules offer the same name.
     """
-    algorithms = {}
+    algorithms, module_of = {}, {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for name, make in vars(module).get("ALGOS", {}).items():
             if name in algorithms:
                 must = f"{module.__name__}: ALGOS must have names of its own"
-                got = f"got {name!r}, which {algorithms[name].__module__} has"
+                got = f"got {name!r}, which {module_of[name]} has"
                 raise ValueError(f"{must}, {got}; rename it")
-            algorithms[name] = make
+            algorithms[name], module_of[name] = make, module.__name__
     names = sorted(algorithms, key=lambda name: (name != "erm", name))
     return {name: algorithms[name] for name in names}
 

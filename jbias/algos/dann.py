@@ -22,6 +22,7 @@ their running statistics in the discriminator's steps, too; the reference's pret
 fixed statistics.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,9 +43,10 @@ DISCRIMINATOR, NETWORK = "discriminator", "network"
 OPTIM_OPTIONS = ("b1", "b2", "decay", "momentum")
 
 
-def dann(
+def make(
     net: nn.Module,
     *,
+    conditional: bool = False,
     weight: float = 1.0,
     grad_penalty: float = 0.0,
     d_steps: int = 1,
@@ -66,6 +68,10 @@ def dann(
     Losses: "class" is R, "discriminator" D, "adversarial" R - weight * D. The metric
     "domain_accuracy" is the discriminator's share of correct predictions.
 
+    conditional: return CDANN, whose discriminator knows the class, and weighs all classes
+      equally: D = sum_i l_i / (n_i K) + grad_penalty * mean_i |d l_i / d h_i|^2. n_i is the
+      number of the batch's examples of example i's class, and K is 1 + the largest class in
+      the batch. h_i is the input of the linear layer plus a trained embedding of the class.
     d_steps: steps of the discriminator for each step of the network. Steps are counted from 1;
       step n trains the discriminator if n % (1 + d_steps) < d_steps, else the network. 0: every
       step trains both, by gradients at the same weights.
@@ -82,133 +88,7 @@ def dann(
     ValueError for options out of range, for columns that `groups.from_columns` refuses, and
     for training data with one environment.
     """
-    return _adversarial(
-        "dann",
-        net,
-        weight=weight,
-        grad_penalty=grad_penalty,
-        d_steps=d_steps,
-        d_rate=d_rate,
-        d_optim=d_optim,
-        width=width,
-        depth=depth,
-        dropout=dropout,
-        is_conditional=False,
-        by=by,
-        columns=columns,
-    )
-
-
-def cdann(
-    net: nn.Module,
-    *,
-    weight: float = 1.0,
-    grad_penalty: float = 0.0,
-    d_steps: int = 1,
-    d_rate: float = 1.0,
-    d_optim: Mapping[str, Any] | None = None,
-    width: int = 256,
-    depth: int = 3,
-    dropout: float = 0.0,
-    by: str = "",
-    columns: groups.Columns | None = None,
-) -> base.Algo:
-    """Return CDANN: DANN whose discriminator knows the class, and weighs all classes equally.
-
-    D = sum_i l_i / (n_i K) + grad_penalty * mean_i |d l_i / d h_i|^2. n_i is the number of the
-    batch's examples of example i's class, and K is 1 + the largest class in the batch. h_i is
-    the input of the linear layer plus a trained embedding of the class.
-
-    Other symbols, losses, options and errors: see `dann`.
-    """
-    return _adversarial(
-        "cdann",
-        net,
-        weight=weight,
-        grad_penalty=grad_penalty,
-        d_steps=d_steps,
-        d_rate=d_rate,
-        d_optim=d_optim,
-        width=width,
-        depth=depth,
-        dropout=dropout,
-        is_conditional=True,
-        by=by,
-        columns=columns,
-    )
-
-
-class Discriminator(nn.Module):
-    """An MLP that predicts the environment from features, and from the class if conditional.
-
-    domains: number of environments. Other fields: see `dann`; is_conditional: see `cdann`.
-    """
-
-    domains: int
-    width: int
-    depth: int
-    dropout: float
-    is_conditional: bool
-
-    @nn.compact
-    def __call__(
-        self,
-        h: Float[Array, "b c"],
-        target: Float[Array, "b k"],
-        key=None,
-        *,
-        train: bool = False,
-    ) -> Float[Array, "b e"]:
-        """Return the logits of the environments.
-
-        h: inputs of the net's linear layer. target: probabilities of the classes, used only if
-        `is_conditional`. key: of dropout, which is active if `train`.
-        """
-        if self.is_conditional:
-            shape = (target.shape[-1], h.shape[-1])
-            table = self.param("embedding", nn.initializers.normal(1.0), shape)
-            exact = jax.lax.Precision.HIGHEST
-            h = h + jnp.matmul(target, table, precision=exact)
-        for i in range(self.depth - 1):
-            h = self._linear(h, self.width, i + 1)
-            if self.dropout and train:
-                drop = nn.Dropout(self.dropout, deterministic=False)
-                h = drop(h, rng=jax.random.fold_in(key, i))
-            h = nn.relu(h)
-        return self._linear(h, self.domains, self.depth)
-
-    def _linear(self, h: Float[Array, "b i"], size: int, number: int):
-        """Return the outputs (b, size) of the linear layer with this number."""
-        fan_in = h.shape[-1]
-        layer = nn.Dense(
-            size,
-            kernel_init=layers.TORCH,
-            bias_init=layers.torch_bias(fan_in),
-            name=f"linear{number}",
-        )
-        return layer(h)
-
-
-def _adversarial(
-    name: str,
-    net: nn.Module,
-    *,
-    weight: float,
-    grad_penalty: float,
-    d_steps: int,
-    d_rate: float,
-    d_optim: Mapping[str, Any] | None,
-    width: int,
-    depth: int,
-    dropout: float,
-    is_conditional: bool,
-    by: str,
-    columns: groups.Columns | None,
-) -> base.Algo:
-    """Return DANN, or CDANN if `is_conditional`.
-
-    name: start of error messages. Other arguments, and errors: see `dann`.
-    """
+    name = "cdann" if conditional else "dann"
     errors.check_condition(
         name,
         "at least 0",
@@ -238,7 +118,7 @@ def _adversarial(
     )
     # The discriminator has no output for a combination of values without examples.
     index_of_group = jnp.asarray(np.cumsum(has_examples) - 1)
-    discriminator = Discriminator(domains, width, depth, dropout, is_conditional)
+    discriminator = Discriminator(domains, width, depth, dropout, conditional)
 
     def losses(params, stats, batch, key, static=None):
         """Return the losses "class", "discriminator" and "adversarial" by name, and `base.Aux`.
@@ -268,7 +148,7 @@ def _adversarial(
             slopes, (risks, hits) = jax.grad(discriminate, has_aux=True)(h)
             square = jnp.sum(jnp.square(slopes), axis=1)
             penalty = grad_penalty * base.weighted_mean(square, batch)
-        mean = class_balanced_mean if is_conditional else base.weighted_mean
+        mean = class_balanced_mean if conditional else base.weighted_mean
         named = {
             "class": base.objective(logits, batch),
             "discriminator": mean(risks, batch) + penalty,
@@ -291,7 +171,7 @@ def _adversarial(
         return discriminator.init(key, features, jnp.zeros((1, logits.shape[-1])))
 
     def in_turn(step: int, steps: int) -> str:
-        """Return the static argument of a step, counted from 0 (see `dann` for the rule)."""
+        """Return the static argument of a step, counted from 0 (see `make` for the rule)."""
         is_for_discriminator = (step + 1) % (1 + d_steps) < d_steps
         return DISCRIMINATOR if is_for_discriminator else NETWORK
 
@@ -311,8 +191,59 @@ def _adversarial(
         updates,
         parts={"discriminator": init},
         static=in_turn if d_steps else base.no_static,
-        whole_batch=is_conditional,
+        whole_batch=conditional,
     )
+
+
+class Discriminator(nn.Module):
+    """An MLP that predicts the environment from features, and from the class if conditional.
+
+    domains: number of environments. Other fields: see `make`.
+    """
+
+    domains: int
+    width: int
+    depth: int
+    dropout: float
+    conditional: bool
+
+    @nn.compact
+    def __call__(
+        self,
+        h: Float[Array, "b c"],
+        target: Float[Array, "b k"],
+        key=None,
+        *,
+        train: bool = False,
+    ) -> Float[Array, "b e"]:
+        """Return the logits of the environments.
+
+        h: inputs of the net's linear layer. target: probabilities of the classes, used only if
+        `conditional`. key: of dropout, which is active if `train`.
+        """
+        if self.conditional:
+            shape = (target.shape[-1], h.shape[-1])
+            table = self.param("embedding", nn.initializers.normal(1.0), shape)
+            exact = jax.lax.Precision.HIGHEST
+            h = h + jnp.matmul(target, table, precision=exact)
+        for i in range(self.depth - 1):
+            h = self._linear(h, self.width, i + 1)
+            if self.dropout and train:
+                drop = nn.Dropout(self.dropout, deterministic=False)
+                h = drop(h, rng=jax.random.fold_in(key, i))
+            h = nn.relu(h)
+        return self._linear(h, self.domains, self.depth)
+
+    def _linear(self, h: Float[Array, "b i"], size: int, number: int):
+        """Return the outputs (b, size) of the linear layer with this number."""
+        fan_in = h.shape[-1]
+        layer = nn.Dense(
+            size,
+            kernel_init=layers.TORCH,
+            bias_init=layers.torch_bias(fan_in),
+            name=f"linear{number}",
+        )
+        return layer(h)
 
 
 def class_balanced_mean(
@@ -344,4 +275,4 @@ def _in_discriminator(path: base.Path) -> bool:
     return path[0] == "discriminator"
 
 
-ALGOS = {"cdann": cdann, "dann": dann}
+ALGOS = {"cdann": functools.partial(make, conditional=True), "dann": make}

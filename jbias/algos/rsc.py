@@ -6,7 +6,16 @@ Reference code: https://github.com/facebookresearch/DomainBed at b93c22a, class 
 https://github.com/DeLightCMU/RSC at bf6d280 mutes positions or channels of the last feature map,
 each in half of the steps, and mutes more examples in later epochs; neither is done here.
 Deviations: With a share of 0 nothing is muted; DomainBed then still mutes the largest feature
-of one example. Soft labels weigh the gradients and the probabilities of the classes.
+of one example. Soft labels weigh the gradients and the probabilities of the classes. `anneal` is
+ours: both references fine-tune trained networks.
+
+In a network with random weights RSC fails, by DomainBed's code as here. Inputs of the last layer
+are not negative, so that muting the features with the largest weights makes the logit of the
+label very negative. The loss is then above that of equal logits, which features of 0 have, and
+the network shrinks its features before it has learned any. Measured with a CNN of width 8, on
+2,048 drawn images of 16 classes, in 4 epochs of SGD at 0.01: ERM has a validation accuracy of
+75 %, and DomainBed's RSC of 8 %, where 88 % of the features are 0 (ERM: 27 %). After two epochs
+of ERM it has 71 %, after one epoch 59 %. By Adam at 0.001, RSC has 10 % and ERM 44 %.
 """
 
 import jax
@@ -20,7 +29,11 @@ from jbias.augment import options
 
 
 def make(
-    net: nn.Module, *, features: float = 1 / 3, examples: float = 1 / 3
+    net: nn.Module,
+    *,
+    features: float = 1 / 3,
+    examples: float = 1 / 3,
+    anneal: float = 0.0,
 ) -> base.Algo:
     """Return RSC, with L = mean_i CE(W (m_i h_i) + b, t_i) for the inputs h of the last layer.
 
@@ -31,13 +44,17 @@ def make(
 
     features: share of the features that are muted. examples: share of the batch's examples
       with muted features. If one is 0, this equals ERM bit for bit.
+    anneal: first share of the stage in which nothing is muted, for networks with random weights.
+      With anneal=1 this equals ERM bit for bit.
 
     Losses: "class" of all features, and "challenged", which is minimised. Metric: "muted", the
-    share of all features of the batch that are muted. ValueError for a share outside [0, 1],
+    share of all features of the batch that are muted. ValueError for a number outside [0, 1],
     and for a net that does not end in a linear layer.
     """
-    errors.check_range("rsc", 0, 1, features=features, examples=examples)
-    if options.is_statically(features, 0) or options.is_statically(examples, 0):
+    errors.check_range("rsc", 0, 1, features=features, examples=examples, anneal=anneal)
+    mutes_nothing = options.is_statically(features, 0)
+    mutes_nothing |= options.is_statically(examples, 0)
+    if mutes_nothing or options.is_statically(anneal, 1):
         return erm.make(net)
     base.check_linear_head("rsc", net)
 
@@ -49,6 +66,11 @@ def make(
         logits, h, net_stats = base.forward_features(
             net, params["net"], stats["net"], batch["image"], key
         )
+        loss = base.objective(logits, batch)
+        if static is False:
+            named = {"class": loss, "challenged": loss}
+            new_stats = {**stats, "net": net_stats}
+            return named, base.Aux(new_stats, {"muted": jnp.zeros(())})
         linear = params["net"]["fc"]
         mask = unmuted(
             jax.lax.stop_gradient(linear),
@@ -59,13 +81,15 @@ def make(
         )
         challenged = _logits(linear, h * mask)
         named = {
-            "class": base.objective(logits, batch),
+            "class": loss,
             "challenged": base.objective(challenged, batch),
         }
         metrics = {"muted": 1 - jnp.mean(mask.astype(jnp.float32))}
         return named, base.Aux({**stats, "net": net_stats}, metrics)
 
-    return base.Algo(net, losses, (base.Update("challenged"),), whole_batch=True)
+    updates = (base.Update("challenged"),)
+    static = base.after_share(anneal)
+    return base.Algo(net, losses, updates, static=static, whole_batch=True)
 
 
 def unmuted(

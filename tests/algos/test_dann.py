@@ -19,7 +19,7 @@ CLASSES, FEATURES = 4, 5
 DOMAIN = np.array([0, 1, 3, 0, 1, 3, 0, 0, 1, 1, 3, 0])
 LABEL = np.array([0, 0, 0, 2, 2, 0, 2, 0, 0, 2, 0, 0])
 COLUMNS = Columns(label=np.arange(24) % CLASSES, domain=np.tile(DOMAIN, 2))
-MAKERS = {"dann": dann.dann, "cdann": dann.cdann, "mmd": mmd.make}
+MAKERS = {**dann.ALGOS, "mmd": mmd.make}
 
 
 class Mlp(nn.Module):
@@ -270,7 +270,7 @@ def test_dropout_of_the_discriminator_follows_the_key():
 @pytest.mark.slow
 def test_hidden_layers_have_different_dropout():
     """With equal features in all hidden layers, the layers' zeros would be equal, too."""
-    module = dann.Discriminator(2, 400, 3, 0.5, is_conditional=False)
+    module = dann.Discriminator(2, 400, 3, 0.5, conditional=False)
     h = jnp.ones((1, 400))
     params = module.init(KEY, h, h)["params"]
     eye = {"kernel": jnp.eye(400), "bias": jnp.zeros(400)}
@@ -330,7 +330,7 @@ def test_accumulated_gradients_of_dann_are_those_of_the_batch():
 def test_training_data_of_one_environment_is_refused():
     columns = Columns(label=np.arange(6) % 3, domain=np.full(6, 2))
     with pytest.raises(ValueError, match="^cdann: must have .* 2 environments, by dom"):
-        dann.cdann(Mlp(), columns=columns)
+        dann.make(Mlp(), conditional=True, columns=columns)
 
 
 def test_unknown_options_of_the_optimiser_are_refused():

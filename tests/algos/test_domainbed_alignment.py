@@ -57,9 +57,9 @@ def make(name):
     if name == "mmd":
         algo = mmd.make(Mlp(), weight=options["mmd_gamma"], columns=COLUMNS)
     else:
-        build = dann.cdann if name == "cdann" else dann.dann
-        algo = build(
+        algo = dann.make(
             Mlp(),
+            conditional=name == "cdann",
             weight=options["lambda"],
             grad_penalty=options["grad_penalty"],
             d_steps=options["d_steps_per_g_step"],

@@ -109,13 +109,13 @@ def test_errors_name_a_missing_column(net, by, got):
         (mmd.make, {"weight": -1}),
         (mmd.make, {"gammas": ()}),
         (mmd.make, {"gammas": (1.0, 0.0)}),
-        (dann.dann, {"weight": -1}),
-        (dann.dann, {"grad_penalty": -0.1}),
-        (dann.dann, {"d_steps": -1}),
-        (dann.dann, {"d_rate": -1}),
-        (dann.dann, {"width": 0}),
-        (dann.dann, {"depth": 1}),
-        (dann.cdann, {"dropout": 1.0}),
+        (dann.make, {"weight": -1}),
+        (dann.make, {"grad_penalty": -0.1}),
+        (dann.make, {"d_steps": -1}),
+        (dann.make, {"d_rate": -1}),
+        (dann.make, {"width": 0}),
+        (dann.make, {"depth": 1}),
+        (dann.make, {"dropout": 1.0}),
     ],
 )
 def test_impossible_options_are_refused(net, make, options):
@@ -125,7 +125,7 @@ def test_impossible_options_are_refused(net, make, options):
 
 
 _INVARIANT = [invariance.coral, invariance.irm, invariance.vrex]
-_ALIGNED = [dann.cdann, dann.dann, mmd.make]
+_ALIGNED = [*dann.ALGOS.values(), mmd.make]
 _OTHERS = [eqrm.make, fishr.make, mldg.make]
 
 

@@ -118,7 +118,24 @@ def test_the_metric_is_the_share_of_muted_features():
     assert algo.whole_batch
 
 
-@cases.each("options", [{"features": -0.1}, {"examples": 1.1}])
+def test_nothing_is_muted_in_the_first_share_of_the_steps():
+    """The loss is then DomainBed's loss of ERM, and later that of RSC."""
+    (sequence, *_) = domainbed.updates("RSC")
+    (erm, *_), *_ = domainbed.updates("ERM")
+    algo = rsc.make(domainbed.Perceptron(), anneal=0.2)
+    assert [algo.static(step, 10) for step in (0, 1, 2, 9)] == [
+        *(False, False),
+        *(True, True),
+    ]
+    early, grads, aux = domainbed.compiled(algo, static=False)(sequence[0].batch)
+    domainbed.assert_equal(erm, early, grads)
+    assert aux.metrics["muted"] == 0
+    late, *_ = domainbed.compiled(algo, static=True)(sequence[0].batch)
+    assert late == pytest.approx(sequence[0].values["loss"], rel=1e-6)
+    assert rsc.make(domainbed.Perceptron()).static(0, 10) is None
+
+
+@cases.each("options", [{"features": -0.1}, {"examples": 1.1}, {"anneal": 2}])
 def test_shares_outside_the_unit_interval_are_refused(net, options):
     with pytest.raises(ValueError, match=r"rsc: .* must be in \[0, 1\], got"):
         rsc.make(net, **options)
