@@ -5,7 +5,7 @@ one of them for meta-test, and 8 of the 16 textures of the embedded set: a loss 
 noisy. The inner step has the preset's rate: with another `optim.rate` set `algo.inner_rate`, too.
 `variant=domainbed` has DomainBed's inner steps for pairs of environments, and its Adam at 1e-3,
 its rate for small images, in both kinds of steps. Its cost is up to 2 for each environment for
-meta-train.
+meta-train. The cycles predicted for a TPU v5e are 1.93 of ERM's.
 
     jbias train --config=configs/mldg.py
     jbias train --config=configs/mldg.py:data=pacs,root=DIR,balance=domain
