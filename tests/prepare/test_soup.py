@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import jax
 import numpy as np
@@ -90,6 +91,66 @@ def test_seeds_with_one_initial_network_are_accepted(tmp_path):
     from_unknown = [member(seed, str(tmp_path / "gone")) for seed in (0, 1)]
     with pytest.raises(ValueError, match="must start from one network"):
         soup.check_members(from_unknown, any_init=False)
+
+
+@pytest.mark.parametrize("num_classes", [3, None])
+def test_seeds_that_draw_their_linear_layer_anew_are_refused(num_classes, tmp_path):
+    """The run that they start from has other classes, or its classes are unknown."""
+    net = models.MODELS["cnn"](num_classes or 5, width=2)
+    variables = net.init(jax.random.key(0), np.zeros((1, 32, 32, 3), np.float32))
+    names = tuple("abc") if num_classes else tuple("abcde")
+    classes = class_names.Classes(names, "names")
+    models.save_run(tmp_path / "one", net, variables, classes, size=32)
+    if num_classes is None:
+        path = tmp_path / "one" / "config.json"
+        entries = json.loads(path.read_text())
+        del entries["class_names"]
+        path.write_text(json.dumps(entries))
+    members = [member(seed, str(tmp_path / "one")) for seed in (0, 1)]
+    with pytest.raises(ValueError, match="must start from one network"):
+        soup.check_members(members, any_init=False)
+
+
+def test_seeds_with_different_validation_sets_are_refused():
+    first, second = member(0, init=0), member(1, init=0)
+    second.about["config"]["valid"] = {"data": "colored_mnist"}
+    with pytest.raises(ValueError, match="the validation sets must be equal"):
+        soup.check_members([first, second], any_init=True)
+
+
+def test_flags_have_the_documented_defaults():
+    words = ["soup", "--runs", "a", "b", "--out=c"]
+    options = vars(prepare.parser({"soup"}).parse_args(words))
+    expected = {
+        "runs": ["a", "b"],
+        "out": "c",
+        "kind": "uniform",
+        "step": "best",
+        "statistics": "recompute",
+        "batches": 100,
+        "any_init": False,
+    }
+    assert {name: options[name] for name in expected} == expected
+    with pytest.raises(SystemExit):
+        prepare.parser({"soup"}).parse_args([*words, "--batches=0"])
+
+
+@pytest.mark.parametrize("name", ["file", "folder"])
+def test_a_path_that_is_not_new_is_refused_and_nothing_is_read(name, tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "file", tmp_path / "folder" / "content"):
+        path.write_text("kept")
+    words = ["soup", f"--runs={tmp_path / 'gone'}", f"--out={tmp_path / name}"]
+    with pytest.raises(ValueError, match="--out: must be new"):
+        soup.run(prepare.parser({"soup"}).parse_args(words))
+
+
+def test_each_network_is_described_with_its_accuracy_and_choice():
+    members = [member(0), member(1)]
+    assert soup._describe_choice(members, members[1:], [0.5, 0.987654]) == [
+        "erm-shapes-1-seed0: validation accuracy 50.00 %, left out",
+        "erm-shapes-1-seed1: validation accuracy 98.77 %, in the soup",
+    ]
 
 
 @pytest.mark.parametrize(
