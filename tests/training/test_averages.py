@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import common
-from jbias import data, train
+from jbias import data, models, train
 from jbias.algos import base
 from jbias.runtime import mesh, signals
 from jbias.training import initial_nets, placement
@@ -258,6 +258,29 @@ def test_recomputed_statistics_are_the_means_over_the_first_batches():
     *_, states = placed.recompute_statistics(states)
     (again,) = jax.device_get(placed.layout.unpack(states))
     assert_equal(again.stats, recomputed.stats)
+
+
+def test_recomputed_statistics_of_norm_groups_are_the_means_over_their_batches():
+    """Each group of 4 images passes through the network as a batch of its own."""
+    images = np.random.default_rng(0).random((8, 8, 8, 3), np.float32)
+    plain, grouped = (
+        models.MODELS["cnn"](5, width=2, norm_group=group) for group in (0, 4)
+    )
+    variables = plain.init(jax.random.key(0), images)
+    net = {"params": variables["params"], "stats": variables["stats"]}
+    average = averages.recomputing(averages.exponential(decay=0.5), 2)
+    start = average.start(net)
+    together = averages.add_statistics(start, grouped, images, None, 0)
+    apart = start
+    for number in range(2):
+        batch = images[4 * number : 4 * (number + 1)]
+        apart = averages.add_statistics(apart, plain, batch, None, number)
+    assert_equal(together["stats"], net["stats"])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        averages_net(together)["stats"],
+        averages_net(apart)["stats"],
+    )
 
 
 SWAD = dict(name="swad", n_converge=2, n_tolerance=2, tolerance_ratio=0.5)
