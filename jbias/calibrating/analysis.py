@@ -3,7 +3,10 @@
 `analyse` takes the rows of networks.csv and readings.csv, the rules and, for hidden networks, the
 curves that were fixed before. Its tables have these definitions:
 
-- ranked networks: with a dial, without a planted shortcut, and without a flag
+- comparable networks: with a dial, without a planted shortcut, without a flag, and with a verified
+  reliance near the dial, if their dial is a share of decisions
+- ranked networks: the comparable networks whose dial is a share of decisions. A weight of logits
+  is no share, so networks of that family are compared among themselves only
 - reading: the value from the most images, of draw 0
 - read dial: the dial of the value by the curve of the other families; for hidden networks, by the
   fixed curve
@@ -35,7 +38,8 @@ class Analysis:
 
     measures: a row per measure. families, accuracies, sizes, shortcuts: rows per measure and
     family, range of accuracy, number of images, and shortcut with its strength. flagged: a row per
-    flag of a network. planted: a row per family, its verified reliance against the dial.
+    flag of a network. planted: a row per family, level and shortcut, with the verified reliance
+    against the dial.
     """
 
     measures: pd.DataFrame
@@ -64,11 +68,10 @@ def analyse(
     """Return the analysis of the open networks; with `frozen`, of the hidden ones.
 
     frozen: the curves that were fixed before the hidden networks existed.
-    Measures without any reading are left out. ValueError as `study.prepare` does, and without networks.
+    Measures without any reading are left out. ValueError as `study.prepare` does, and without
+    networks.
     """
-    study = study_lib.prepare(
-        networks, readings, rules.limits, hidden=frozen is not None
-    )
+    study = study_lib.prepare(networks, readings, rules, hidden=frozen is not None)
     kind = "hidden" if frozen is not None else "open"
     if study.networks.empty:
         raise ValueError(f"networks.csv: must have {kind} networks, got none")
@@ -83,8 +86,10 @@ def analyse(
         for measure, result in results.items()
         if result.curve is not None
     }
-    num_ranked = int(study_lib.is_ranked(study.networks).sum())
-    description = f"{num_ranked} ranked networks of {len(study.networks)} {kind} networks, on drawn shapes"
+    num_ranked = int(study.networks["is_ranked"].sum())
+    description = (
+        f"{num_ranked} ranked of {len(study.networks)} {kind} networks, on drawn shapes"
+    )
     return Analysis(
         measures=pd.DataFrame([result.row for result in results.values()]),
         families=_frame(result.family_rows for result in results.values()),
@@ -93,7 +98,7 @@ def analyse(
         shortcuts=_frame(result.shortcut_rows for result in results.values()),
         flagged=study_lib.flagged(study.networks),
         planted=study_lib.planted(study.networks),
-        curves=curves_lib.Curves(description, by_measure),
+        curves=curves_lib.Curves(description, rules.limits, by_measure),
     )
 
 

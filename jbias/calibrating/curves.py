@@ -22,6 +22,7 @@ from jaxtyping import Float
 from scipy import optimize
 
 from jbias import errors
+from jbias.calibrating import flags
 
 FILE = pathlib.Path(__file__).with_name("curves.json")
 VERSION = 1
@@ -114,9 +115,10 @@ class DialCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """The curves of a study by measure, with a sentence on its networks and images."""
+    """The curves of a study by measure, with a phrase on its networks, and the limits of flags."""
 
     description: str
+    limits: flags.Limits
     by_measure: Mapping[str, DialCurve]
 
 
@@ -135,7 +137,8 @@ def read(path: pathlib.Path = FILE) -> Curves | None:
                 measure: _from_json(measure, entry)
                 for measure, entry in content["measures"].items()
             }
-            return Curves(content["description"], entries)
+            limits = flags.Limits(**content["limits"])
+            return Curves(content["description"], limits, entries)
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(
             f"{path}: must be a file of calibration curves, got {error!r}; run "
@@ -163,6 +166,7 @@ def to_json(curves: Curves) -> str:
     content = {
         "version": VERSION,
         "description": curves.description,
+        "limits": dataclasses.asdict(curves.limits),
         "measures": entries,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"

@@ -48,8 +48,8 @@ class Evidence:
     chance: accuracy of guessing on the test set, such as 1/16.
     by_cue, conflicts: number of decisions for either cue, and of images with conflicting cues.
     cue_chance: share of conflicts on which a guess matches a cue, such as 2/16.
-    shortcuts: share of decisions that follow another cue, by the cue's name, such as
-      {"colour": 0.4}.
+    shortcuts: share of decisions that depend on another cue, by the cue's name, such as
+      {"colour": 0.4}: decisions for the cue's class, or correct decisions lost without the cue.
     """
 
     correct: int | None = None
@@ -165,7 +165,7 @@ def _decisions_flag(evidence: Evidence, limits: Limits) -> Flag | None:
 def _shortcut_flags(evidence: Evidence, limits: Limits) -> list[Flag]:
     """Return a flag for each cue besides shape and texture that decides too often."""
     return [
-        Flag(SHORTCUT, f"{100 * share:.3g} % of decisions follow {cue}")
+        Flag(SHORTCUT, f"{100 * share:.3g} % of decisions depend on {cue}")
         for cue, share in evidence.shortcuts.items()
         if share > limits.most_shortcut
     ]

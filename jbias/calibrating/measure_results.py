@@ -50,8 +50,9 @@ class MeasureResult:
         frozen: curves_lib.Curves | None,
     ):
         self.study, self.measure, self.entry, self.rules = study, measure, entry, rules
+        self.is_hidden = frozen is not None
         self.all = study.main(measure)
-        frame = self.all[study_lib.is_ranked(self.all)]
+        frame = self.all[self.all["is_ranked"]]
         self.values, self.dials = frame["value"].to_numpy(), frame["dial"].to_numpy()
         self.families = frame["family"].to_numpy()
         self.frame = frame
@@ -105,8 +106,7 @@ class MeasureResult:
     @functools.cached_property
     def row(self) -> dict:
         """Return the row of the measure in the table of measures."""
-        attempted = self.study.networks[study_lib.is_ranked(self.study.networks)]
-        bias = self._bias(self.dials)
+        num_ranked = int(self.study.networks["is_ranked"].sum())
         covered, read_covered = self._coverages()
         sizes = self.size_rows
         is_within = [row["is_within"] for row in sizes]
@@ -127,7 +127,7 @@ class MeasureResult:
             "title": self.entry.title,
             "verdict": self._verdict(),
             "networks": len(values),
-            "without_value": len(attempted) - len(values),
+            "without_value": num_ranked - len(values),
             "rho": self.rho.value,
             "rho_lower": self.rho.lower,
             "rho_upper": self.rho.upper,
@@ -135,12 +135,13 @@ class MeasureResult:
             "rho_of_accuracy": recovery.partial_rho(values, accuracy, self.dials),
             "error": self.error,
             "error_of_guess": recovery.guessing_error(self.dials, self.families),
-            "bias": bias,
+            "bias": self._bias(),
             "coverage": covered.value,
             "coverage_lower": covered.lower if covered.n else math.nan,
             "coverage_upper": covered.upper if covered.n else math.nan,
             "intervals": covered.n,
             "read_coverage": read_covered.value,
+            **self._verified(),
             "images_needed": needed,
             "accuracy_lower": low,
             "accuracy_upper": high,
@@ -152,31 +153,29 @@ class MeasureResult:
 
     @functools.cached_property
     def family_rows(self) -> list[dict]:
-        """Return rho, error and bias of each family."""
+        """Return rho, error and bias of each family; only rho if its dial is no share."""
         result = []
-        for family in np.unique(self.families):
+        for family, group in self.all[self.all["is_comparable"]].groupby("family"):
             inside = self.families == family
-            dials = self.dials[inside]
+            dials, ranked_dials = group["dial"].to_numpy(), self.dials[inside]
             rho = recovery.rho_interval(
-                self.values[inside] * self.sign,
+                group["value"].to_numpy() * self.sign,
                 dials,
-                self.families[inside],
+                group["family"].to_numpy(),
                 draws=self.rules.draws,
                 seed=self.rules.seed,
             )
-            verified = self.frame["verified"].to_numpy()[inside]
-            natural = self._natural()[inside]
+            biases = self._natural(self.frame["value"])[inside] - ranked_dials
             result.append(
                 {
                     "measure": self.measure,
                     "family": family,
-                    "networks": int(inside.sum()),
+                    "networks": len(group),
                     "rho": rho.value,
                     "rho_lower": rho.lower,
                     "rho_upper": rho.upper,
-                    "error": recovery.mean_error(self.read[inside], dials),
-                    "bias": float(np.mean(natural - dials)),
-                    "bias_of_verified": float(np.mean(natural - verified)),
+                    "error": recovery.mean_error(self.read[inside], ranked_dials),
+                    "bias": float(np.mean(biases)) if len(biases) else math.nan,
                 }
             )
         return result
@@ -223,7 +222,8 @@ class MeasureResult:
         """Return the change of read dials under each shortcut and strength.
 
         A network is compared with the ranked networks of its family, level and dial. Networks
-        without such networks are left out.
+        without such networks are left out. Hidden networks have no such networks: they are compared
+        with their dial, and with the mean error of all ranked networks.
         """
         if self.knots is None:
             return []
@@ -232,11 +232,15 @@ class MeasureResult:
             & (self.all["shortcut"] != "")
             & (~self.all["is_flagged"] | self.all["is_shortcut_only"])
         ]
-        keys = ["family", "level", "dial"]
-        base = self.frame.assign(read=self.knots.read(self.values))
-        base["base_error"] = (base["read"] - base["dial"]).abs()
-        means = base.groupby(keys)[["read", "base_error"]].mean().reset_index()
-        frame = frame.merge(means, on=keys, how="inner")
+        frame = frame[frame["family"].isin(self.rules.share_families)]
+        if self.is_hidden:
+            frame = frame.assign(read=frame["dial"], base_error=self.error)
+        else:
+            keys = ["family", "level", "dial"]
+            base = self.frame.assign(read=self.knots.read(self.values))
+            base["base_error"] = (base["read"] - base["dial"]).abs()
+            means = base.groupby(keys)[["read", "base_error"]].mean().reset_index()
+            frame = frame.merge(means, on=keys, how="inner")
         result = []
         for (shortcut, strength), group in frame.groupby(["shortcut", "strength"]):
             moved = recovery.shift(
@@ -302,31 +306,50 @@ class MeasureResult:
             self.values, self.dials, self.families, direction=self.entry.direction
         )
 
-    def _natural(self, column: str = "value") -> np.ndarray:
+    def _natural(self, column: pd.Series) -> np.ndarray:
         """Return values on the scale of the dial; NaN for a measure without this scale."""
-        values = self.frame[column].to_numpy()
+        values = column.to_numpy()
         if not self.entry.is_share:
             return np.full(len(values), math.nan)
         return values if self.sign > 0 else 1 - values
 
-    def _bias(self, dials: np.ndarray) -> float:
+    def _bias(self) -> float:
         """Return the mean of value minus dial; NaN without the scale, or without networks."""
-        return float(np.mean(self._natural() - dials)) if len(dials) else math.nan
+        values = self._natural(self.frame["value"])
+        return float(np.mean(values - self.dials)) if len(values) else math.nan
+
+    def _verified(self) -> dict:
+        """Return rho, bias and coverage of the verified reliance, over comparable networks."""
+        frame = self.all[self.all["is_comparable"] & self.all["verified"].notna()]
+        verified = frame["verified"].to_numpy()
+        biases = self._natural(frame["value"]) - verified
+        lower, upper = self._natural_ends(frame)
+        covered = recovery.coverage(lower, upper, verified)
+        return {
+            "verified": len(frame),
+            "rho_verified": recovery.rho(
+                frame["value"].to_numpy() * self.sign, verified
+            ),
+            "bias_verified": float(np.mean(biases)) if len(biases) else math.nan,
+            "coverage_verified": covered.value,
+        }
+
+    def _natural_ends(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and upper ends of intervals on the scale of the dial."""
+        first, second = (self._natural(frame[name]) for name in ("lower", "upper"))
+        return np.minimum(first, second), np.maximum(first, second)
 
     def _coverages(self) -> tuple[recovery.Share, recovery.Share]:
         """Return the coverage of the dial by intervals of values, and by those of read dials."""
-        ends = [self._natural(column) for column in ("lower", "upper")]
-        read = [
-            recovery.read_dials(self.held_out, self.frame[column].to_numpy())
-            for column in ("lower", "upper")
-        ]
-        of_value, of_read = (
-            recovery.coverage(
-                np.minimum(first, second), np.maximum(first, second), self.dials
-            )
-            for first, second in (ends, read)
+        lower, upper = self._natural_ends(self.frame)
+        first, second = (
+            recovery.read_dials(self.held_out, self.frame[name].to_numpy())
+            for name in ("lower", "upper")
         )
-        return of_value, of_read
+        of_read = recovery.coverage(
+            np.minimum(first, second), np.maximum(first, second), self.dials
+        )
+        return recovery.coverage(lower, upper, self.dials), of_read
 
     def _dials_without_reliance(self) -> tuple[float, float]:
         """Return the smallest and largest dial read for networks without one, such as at chance.

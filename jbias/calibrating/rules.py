@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jbias import errors
-from jbias.calibrating import flags
+from jbias.calibrating import flags, rows
 from jbias.runtime import files
 
 _REMEDY = "commit the rules and the curves, then make a new hidden set"
@@ -27,10 +27,13 @@ class Rules:
     """The bounds by which measures are judged, and the limits of flags.
 
     limits: see `flags.Limits`.
+    share_families: families whose dial is a share of decisions, so that it is on the scale of
+      measures; other families have ranks only. most_planting_error: largest difference of the
+      dial from the reliance that is verified on factorial stimuli, beyond which a network of
+      these families is not as planted, and is left out.
     least_networks: fewest ranked networks for a verdict. least_rho: a measure ranks networks if
       the lower end of the interval of rho is at least this. most_error: largest mean absolute
       error of the dial of networks of families that the curve has not seen.
-    least_coverage: smallest share of intervals that contain the dial.
     most_shift: largest increase of the error under a shortcut; least_shortcut_networks: fewest
       networks with a shortcut and a strength from which a measure is judged.
     bin_edges, bin_networks: ranges of accuracy above chance, and fewest networks of a range.
@@ -39,20 +42,29 @@ class Rules:
     """
 
     limits: flags.Limits = dataclasses.field(default_factory=flags.Limits)
-    least_networks: int = 20
+    share_families: Sequence[str] = ("rule", "trained", "mixed_images")
+    most_planting_error: float = 0.15
+    least_networks: int = 15
     least_rho: float = 0.8
     most_error: float = 0.1
-    least_coverage: float = 0.9
     most_shift: float = 0.1
     least_shortcut_networks: int = 4
-    bin_edges: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    bin_edges: Sequence[float] = (0.0, 0.1, 0.4, 0.7, 1.0)
     bin_networks: int = 8
     size_networks: float = 0.9
     draws: int = 2000
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("least_rho", "most_error", "least_coverage", "most_shift"):
+        errors.check_choices(
+            "rules", self.share_families, tuple(rows.FAMILIES), name="share_families"
+        )
+        for name in (
+            "most_planting_error",
+            "least_rho",
+            "most_error",
+            "most_shift",
+        ):
             errors.check_share(f"rules: {name}", getattr(self, name))
         for name in ("least_networks", "least_shortcut_networks", "bin_networks"):
             errors.check_whole("rules", getattr(self, name), low=1, name=name)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from jbias.calibrating import flags as flags_lib
 from jbias.calibrating import recovery, rows
+from jbias.calibrating import rules as rules_lib
 
 _CONFLICTS = "shape_bias"  # The measure whose n counts decisions for either cue.
 
@@ -19,7 +20,9 @@ class Study:
 
     networks: a row per network, with the columns of rows.PlantedNetwork and `above_chance` (accuracy, 0
       at chance and 1 if all is correct), `verified` (see analysis.py), `flags` (kinds, separated by
-      "; ", "" without), `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut).
+      "; ", "" without), `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut),
+      `is_planted` (the verified reliance is near the dial), `is_comparable` and `is_ranked`, see
+      analysis.py.
     readings: a row per reading, with the columns of rows.Reading and those of its
       network, whose column `images` is `test_images`.
     """
@@ -39,7 +42,7 @@ class Study:
 def prepare(
     networks: Sequence[rows.PlantedNetwork],
     readings: Sequence[rows.Reading],
-    limits: flags_lib.Limits,
+    rules: rules_lib.Rules,
     *,
     hidden: bool = False,
 ) -> Study:
@@ -66,7 +69,7 @@ def prepare(
     for row in frame.to_dict("records"):
         by_cue, conflicts = decided.get(row["network"], (None, None))
         evidence = flags_lib.of_row(row, by_cue=by_cue, conflicts=conflicts)
-        flags.append(flags_lib.flags(evidence, limits))
+        flags.append(flags_lib.flags(evidence, rules.limits))
     kinds = [[flag.kind for flag in raised] for raised in flags]
     cues = frame["verified_shape"] + frame["verified_texture"]
     frame = frame.assign(
@@ -77,6 +80,12 @@ def prepare(
         is_flagged=[bool(raised) for raised in kinds],
         is_shortcut_only=[{*raised} == {flags_lib.SHORTCUT} for raised in kinds],
     )
+    is_share = frame["family"].isin(rules.share_families)
+    is_far = (frame["verified"] - frame["dial"]).abs() > rules.most_planting_error
+    is_plain = frame["dial"].notna() & (frame["shortcut"] == "")
+    frame["is_planted"] = ~(is_share & is_far)
+    frame["is_comparable"] = is_plain & ~frame["is_flagged"] & frame["is_planted"]
+    frame["is_ranked"] = frame["is_comparable"] & is_share
     table = pd.DataFrame(readings, columns=list(rows.Reading._fields))
     floats = ["value", "lower", "upper", "n", "seconds"]
     table[floats] = table[floats].astype(float)
@@ -98,11 +107,6 @@ def _conflict_decisions(
     return decided
 
 
-def is_ranked(frame: pd.DataFrame) -> pd.Series:
-    """Return True for the rows of ranked networks; see analysis.py."""
-    return frame["dial"].notna() & (frame["shortcut"] == "") & ~frame["is_flagged"]
-
-
 def flagged(networks: pd.DataFrame) -> pd.DataFrame:
     """Return the flagged networks, with the kinds of flags and the numbers behind them."""
     rows_with_flags = networks[networks["is_flagged"]]
@@ -111,10 +115,14 @@ def flagged(networks: pd.DataFrame) -> pd.DataFrame:
 
 
 def planted(networks: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each family, how its verified reliance agrees with the planted dial."""
+    """Return how the verified reliance agrees with the dial, by family, level and shortcut.
+
+    Statistics are over networks without a flag; not_planted counts those that are left out, as
+    their reliance is too far from the dial.
+    """
     result = []
-    for (family, shortcut), group in networks[networks["dial"].notna()].groupby(
-        ["family", "shortcut"]
+    for (family, level, shortcut), group in networks[networks["dial"].notna()].groupby(
+        ["family", "level", "shortcut"]
     ):
         ranked = group[~group["is_flagged"] & group["verified"].notna()]
         verified, dials = ranked["verified"].to_numpy(), ranked["dial"].to_numpy()
@@ -122,9 +130,11 @@ def planted(networks: pd.DataFrame) -> pd.DataFrame:
         result.append(
             {
                 "family": family,
+                "level": level,
                 "shortcut": shortcut,
                 "networks": len(group),
                 "flagged": int(group["is_flagged"].sum()),
+                "not_planted": int((~ranked["is_planted"]).sum()),
                 "verified": len(ranked),
                 "rho": recovery.rho(verified, dials),
                 "error": float(differences.mean()) if len(ranked) else math.nan,

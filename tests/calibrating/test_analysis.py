@@ -229,19 +229,48 @@ def test_missing_values_are_counted_and_change_no_rank():
     assert row["rho"] == pytest.approx(1)
 
 
-def test_the_verified_reliance_is_compared_with_the_dial_by_family():
+def test_networks_that_are_not_as_planted_are_counted_and_left_out():
     networks = [
         network._replace(verified_shape=0.5, verified_texture=0.5)
         if network.family == "trained"
         else network
         for network in simulated.networks()
     ]
-    readings = simulated.readings(networks, lambda network: network.dial)
-    planted = analyse(networks, readings).planted.set_index("family")
-    assert planted.loc["rule", "error"] == pytest.approx(0, abs=1e-12)
-    assert planted.loc["trained", "error"] == pytest.approx(np.mean(np.abs(np.array(simulated.DIALS) - 0.5)))  # fmt: skip
-    assert planted.loc["rule", "rho"] == pytest.approx(1)
-    assert math.isnan(planted.loc["trained", "rho"])
+    result = analyse(
+        networks, simulated.readings(networks, lambda network: network.dial)
+    )
+    planted = result.planted.set_index(["family", "level"])
+    assert planted.loc[("rule", "high"), "error"] == pytest.approx(0, abs=1e-12)
+    assert planted.loc[("rule", "low"), "rho"] == pytest.approx(1)
+    trained = planted.loc[("trained", "high")]
+    distances = np.abs(np.array(simulated.DIALS) - 0.5)
+    assert trained["error"] == pytest.approx(distances.mean())
+    assert trained["not_planted"] == (distances > 0.15).sum() == 8
+    assert math.isnan(trained["rho"])
+    assert row_of(result)["networks"] == len(networks) - 2 * 8
+
+
+def test_a_family_whose_dial_is_no_share_is_ranked_among_itself_only():
+    """A weight of logits is not on the scale of decisions, so that it shifts no curve."""
+    ranked = simulated.networks()
+    weighted = [
+        network._replace(
+            verified_shape=network.dial**4, verified_texture=1 - network.dial**4
+        )
+        for network in simulated.networks(families=("mixed_logits",))
+    ]
+    networks = [*ranked, *weighted]
+    readings = simulated.readings(networks, lambda network: network.verified_shape)
+    result = analyse(networks, readings)
+    row = row_of(result)
+    assert row["networks"] == len(ranked) and row["verified"] == len(networks)
+    assert row["error"] == pytest.approx(0, abs=1e-12)
+    assert row["rho_verified"] == pytest.approx(1)
+    assert row["bias_verified"] == pytest.approx(0, abs=1e-12)
+    families = result.families.set_index("family")
+    assert families.loc["mixed_logits", "rho"] == pytest.approx(1)
+    assert math.isnan(families.loc["mixed_logits", "error"])
+    assert families.loc["mixed_logits", "networks"] == len(weighted)
 
 
 def test_hidden_networks_are_read_by_the_fixed_curves_only():
@@ -257,10 +286,29 @@ def test_hidden_networks_are_read_by_the_fixed_curves_only():
     expected = np.mean([min(0.2, 1 - dial) for dial in simulated.DIALS])
     assert row_of(result)["error"] == pytest.approx(expected)
     assert row_of(result)["verdict"] == measure_results.RANKS
+    assert result.shortcuts.empty
     knots = result.curves.by_measure["simulated"].knots
     assert knots == fixed.curves.by_measure["simulated"].knots
     with pytest.raises(ValueError, match="must have hidden networks"):
         analyse(open_networks, readings[: len(open_networks)], frozen=fixed.curves)
+
+
+def test_hidden_networks_with_a_shortcut_are_compared_with_their_dial():
+    networks = [
+        *simulated.networks(),
+        *simulated.networks(hidden=1),
+        *simulated.networks(hidden=1, shortcut="size", strength=0.5),
+    ]
+    readings = simulated.readings(
+        networks, lambda network: network.dial * (1 - network.strength)
+    )
+    fixed = analyse(networks, readings)
+    result = analyse(networks, readings, frozen=fixed.curves)
+    (row,) = result.shortcuts.to_dict("records")
+    expected = np.mean(simulated.DIALS) / 2
+    assert row["shift"] == pytest.approx(-expected)
+    assert row["error"] == pytest.approx(expected) and row["lies"]
+    assert row["error_without"] == pytest.approx(0, abs=1e-12)
 
 
 def test_the_curves_of_an_analysis_can_be_written_and_read(tmp_path):
@@ -285,7 +333,7 @@ def test_wrong_tables_are_refused():
 
 
 def test_few_networks_have_no_verdict():
-    networks = simulated.networks(families=("rule",))[:15]
+    networks = simulated.networks(families=("rule",))[:12]
     row = row_of(
         analyse(networks, simulated.readings(networks, lambda network: network.dial))
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jbias.calibrating import curves as curves_lib
+from jbias.calibrating import flags
 
 DIALS = np.linspace(0, 1, 11)
 
@@ -83,10 +84,13 @@ def test_wrong_points_are_refused(values, dials, direction):
 
 def test_files_return_the_curves_that_were_written(tmp_path):
     path = tmp_path / "curves.json"
-    written = curves_lib.Curves("20 networks.", {"shape_bias": curve()})
+    written = curves_lib.Curves(
+        "20 networks.", flags.Limits(chance_p=0.01), {"shape_bias": curve()}
+    )
     path.write_text(curves_lib.to_json(written))
     read = curves_lib.read(path)
     assert read.description == "20 networks."
+    assert read.limits == flags.Limits(chance_p=0.01)
     ours, theirs = curve(), read.by_measure["shape_bias"]
     assert math.isnan(theirs.rho[2])
     assert theirs == curve(rho=theirs.rho) and theirs.rho[:2] == ours.rho[:2]

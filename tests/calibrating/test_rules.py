@@ -2,12 +2,14 @@
 
 import datetime
 import json
+import pathlib
 import subprocess
 
 import pytest
 
 from jbias.calibrating import flags, rules
 
+ROOT = pathlib.Path(__file__).parents[2]
 HOUR = datetime.timedelta(hours=1)
 
 
@@ -53,6 +55,7 @@ def test_files_return_the_rules_that_were_written(tmp_path):
         ({"most_error": "a"}, "must"),
         ({"least_networks": 0}, "least_networks"),
         ({"draws": 10}, "draws"),
+        ({"share_families": ["rule", "ruler"]}, "share_families"),
         ({"bin_edges": [0.5, 0.2]}, "increasing"),
     ],
 )
