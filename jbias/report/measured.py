@@ -32,12 +32,15 @@ def _write(args: argparse.Namespace) -> Iterator[str]:
     "basis" of results.json), the caveats, and "written: <path of the page>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
+    from jbias.calibrating import curves
     from jbias.report import document, network_records
     from jbias.report.pages.networks import networks_page
 
     notes: list[str] = []
     measured_networks = network_records.read(args.measured, notes)
-    report = networks_page.report(measured_networks, notes, published=args.published)
+    report = networks_page.report(
+        measured_networks, notes, published=args.published, curves=curves.read()
+    )
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return iter([*report.answer, *report.results["missing"], written])
 

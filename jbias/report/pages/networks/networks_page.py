@@ -7,10 +7,15 @@ from typing import Any
 
 import pandas as pd
 
+from jbias.calibrating import curves as curves_lib
 from jbias.evals import registry
 from jbias.measures import decisions
 from jbias.report import document, network_frame, network_records, tables
-from jbias.report.pages.networks import network_blocks, network_sections
+from jbias.report.pages.networks import (
+    calibration_section,
+    network_blocks,
+    network_sections,
+)
 
 MeasuredNetwork = network_records.MeasuredNetwork
 Networks = network_blocks.Networks
@@ -21,15 +26,22 @@ FEW_IMAGES = 100
 
 
 def report(
-    networks: Networks, notes: Sequence[str] = (), *, published: bool = True
+    networks: Networks,
+    notes: Sequence[str] = (),
+    *,
+    published: bool = True,
+    curves: curves_lib.Curves | None = None,
 ) -> document.Report:
     """Return the page of measured networks.
 
     notes: further caveats, such as networks that were left out. published: True to include
-    published results of other networks on the same data sets.
+    published results of other networks on the same data sets. curves: calibration curves, which
+    the sections of their measures show; None for no curves.
     """
     section_notes: list[str] = []
-    sections = make_sections(networks, section_notes, published=published)
+    sections = make_sections(
+        networks, section_notes, published=published, curves=curves
+    )
     caveats = [*notes, *reliability_notes(networks), *_missing(networks)]
     caveats += dict.fromkeys(section_notes)
     sections = [
@@ -89,11 +101,15 @@ def _numbers(networks: Networks) -> pd.DataFrame:
 
 
 def make_sections(
-    networks: Networks, notes: list[str], *, published: bool = True
+    networks: Networks,
+    notes: list[str],
+    *,
+    published: bool = True,
+    curves: curves_lib.Curves | None = None,
 ) -> list[document.Section]:
     """Return the sections of the page without caveats; append notes on omitted figures to `notes`.
 
-    published: see `report`.
+    published, curves: see `report`.
     """
     has_figures = len(networks) <= MAX_DRAWN
     if not has_figures:
@@ -104,7 +120,14 @@ def make_sections(
     page = network_blocks.NetworksPage(
         networks, has_figures, notes, published=published
     )
-    return document.make_sections(network_sections.SECTIONS, page)
+    sections = document.make_sections(network_sections.SECTIONS, page)
+    if curves is None:
+        return sections
+    probes = {entry.name: names for entry, names in registry.page_entries().items()}
+    return [
+        calibration_section.extend(section, page, probes.get(section.id, ()), curves)
+        for section in sections
+    ]
 
 
 def _result(network: MeasuredNetwork) -> dict[str, Any]:
