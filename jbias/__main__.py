@@ -67,6 +67,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
             "jbias.cards",
             "write or verify a card of a model's biases, with a badge",
         ),
+        "calibrate": (
+            "jbias.calibrate",
+            "test measures of shape bias on networks with planted reliance",
+        ),
         "ask": (
             "jbias.ask",
             "ask a vision-language model behind an API about images",

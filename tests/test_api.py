@@ -23,6 +23,7 @@ COMMANDS = (
         "audit",
         "study",
         "submit",
+        "calibrate",
         "observing",
         "prepare",
     ),

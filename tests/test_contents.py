@@ -40,6 +40,7 @@ COMMANDS = (
         "study",
         "submit",
         "cards",
+        "calibrate",
         "observing",
         "launch.sweep",
     ),

@@ -14,6 +14,7 @@ from jbias import __main__ as command_line
 from jbias import (
     ask,
     audit,
+    calibrate,
     evaluate,
     export_stimuli,
     look,
@@ -154,6 +155,7 @@ READERS = {
         export_stimuli.parser(), arguments, "suite", jc.check
     ),
     "ask": lambda arguments: ask.parser().parse_args(arguments),
+    "calibrate": lambda arguments: calibrate.parser().parse_args(arguments),
     "submit": lambda arguments: submit.parser().parse_args(arguments),
     "cards": lambda arguments: cli.parse(
         cards_cli.parser(), arguments, "suite", jc.check
@@ -200,6 +202,7 @@ def known_flags() -> set[str]:
     parsers += [papers_shifts.parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser(), measured._parser(), decisions._parser()]
     parsers += [submit.parser(), cards_cli.parser(), ask.parser()]
+    parsers.append(calibrate.parser())
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

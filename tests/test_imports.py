@@ -41,7 +41,7 @@ FLOORS = (
         "observing",
     ),
     ("checking", "cards", "until_decided"),
-    ("main", "study", "plan", "papers", "__main__"),
+    ("main", "study", "plan", "papers", "calibrate", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Rooms and modules that commands without JAX import.
@@ -218,6 +218,7 @@ COMMANDS = [
     "look",
     "submit",
     "cards",
+    "calibrate",
     "observing",
     "audit",
     "plan",

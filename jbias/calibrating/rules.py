@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import pathlib
+import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -112,13 +113,19 @@ def to_json(rules: Rules) -> str:
 
 
 def seal(
-    fixed: Sequence[pathlib.Path], path: pathlib.Path, *, time: datetime.datetime
+    fixed: Sequence[pathlib.Path],
+    path: pathlib.Path,
+    *,
+    time: datetime.datetime | None = None,
 ) -> None:
-    """Record in the file `path` which files were fixed at a time, and their commits.
+    """Record in the file `path` which files were fixed at a time, their commits, and a new seed.
 
+    The dials of the hidden networks are drawn from the seed, which nobody chooses.
     fixed: the files of rules and curves, each in a commit of its git checkout and unchanged since;
-    otherwise ValueError. An existing seal of the same digests stays; ValueError for another one.
+    otherwise ValueError. time: None: the present. An existing seal of the same digests stays;
+    ValueError for another one.
     """
+    time = time or datetime.datetime.now(datetime.UTC)
     entries = {file.name: _committed(file) for file in fixed}
     if path.exists():
         sealed = json.loads(path.read_text("utf-8"))["files"]
@@ -131,8 +138,28 @@ def seal(
             _REMEDY,
         )
         return
-    content = {"sealed": time.isoformat(timespec="seconds"), "files": entries}
+    content = {
+        "sealed": time.isoformat(timespec="seconds"),
+        "seed": secrets.randbelow(2**31),
+        "files": entries,
+    }
     files.write(path, json.dumps(content, indent=1) + "\n")
+
+
+def hidden_seed(path: pathlib.Path) -> int:
+    """Return the seed of the hidden networks of a seal; ValueError without one."""
+    _require_seal(path)
+    return int(json.loads(path.read_text("utf-8"))["seed"])
+
+
+def _require_seal(path: pathlib.Path) -> None:
+    """Raise ValueError if there is no seal."""
+    if not path.exists():
+        errors.refuse(
+            str(path),
+            "exist before hidden networks are used",
+            remedy="run jbias calibrate --hidden --stages=make",
+        )
 
 
 def check_seal(fixed: Sequence[pathlib.Path], path: pathlib.Path) -> str:
@@ -141,10 +168,7 @@ def check_seal(fixed: Sequence[pathlib.Path], path: pathlib.Path) -> str:
     fixed, path: see `seal`. ValueError, too, without a seal, and for a file whose commit is not
     older than the seal.
     """
-    if not path.exists():
-        errors.refuse(
-            str(path), "exist before hidden networks are made", remedy=_REMEDY
-        )
+    _require_seal(path)
     content = json.loads(path.read_text("utf-8"))
     sealed_at = datetime.datetime.fromisoformat(content["sealed"])
     commits = []

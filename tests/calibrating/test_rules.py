@@ -72,7 +72,8 @@ def test_a_seal_holds_until_a_file_changes(fixed, tmp_path):
     first = path.read_text()
     assert "rules.json in commit" in rules.check_seal(fixed, path)
     rules.seal(fixed, path, time=later() + HOUR)
-    assert path.read_text() == first  # The first seal stays.
+    assert path.read_text() == first  # The first seal stays, with its seed.
+    assert 0 <= rules.hidden_seed(path) < 2**31
     fixed[0].write_text(rules.to_json(rules.Rules(most_error=0.2)))
     with pytest.raises(ValueError, match="be as it was"):
         rules.check_seal(fixed, path)
@@ -85,12 +86,22 @@ def test_a_seal_holds_until_a_file_changes(fixed, tmp_path):
 
 def test_nothing_is_sealed_before_it_is_committed(fixed, tmp_path):
     path = tmp_path / "sealed.json"
-    with pytest.raises(ValueError, match="exist before hidden networks"):
-        rules.check_seal(fixed, path)
+    for use in (lambda: rules.check_seal(fixed, path), lambda: rules.hidden_seed(path)):
+        with pytest.raises(ValueError, match="exist before hidden networks"):
+            use()
     fixed[1].write_text("changed")
     with pytest.raises(ValueError, match="committed and unchanged"):
         rules.seal(fixed, path, time=later())
     assert not path.exists()
+
+
+def test_two_seals_have_different_seeds(fixed, tmp_path):
+    seeds = set()
+    for number in range(4):
+        path = tmp_path / f"sealed-{number}.json"
+        rules.seal(fixed, path)
+        seeds.add(rules.hidden_seed(path))
+    assert len(seeds) > 1
 
 
 def test_rules_of_a_later_commit_are_refused(fixed, tmp_path):

@@ -1,0 +1,212 @@
+r"""Run the study of docs/which-measure.md: networks, measures, tables, curves and figure.
+
+    python -m studies.calibration
+    python -m studies.calibration --hidden    # after rules and curves are committed
+
+Plants networks, measures them and analyses the measures (`jbias calibrate`), in --study. Then
+writes to --out: networks.csv, readings.csv (from all images), and the tables of the analysis; the
+curves, which `jbias report measured` shows, to --curves; and the figure and the table of
+docs/which-measure.md, the figure to --figure, the table to stdout. With --hidden, only tables and
+networks of the hidden set, to --out/hidden. Each part is resumed; stopped by --minutes, the same
+command continues.
+
+`python -m studies.calibration_check` computes the main numbers again from the two tables alone.
+"""
+
+import math
+import pathlib
+import shutil
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+
+from jbias import calibrate
+from jbias.calibrating import analysis as analysis_lib
+from jbias.calibrating import curves as curves_lib
+from jbias.calibrating import output, rows
+from jbias.calibrating import rules as rules_lib
+from jbias.calibrating import study as study_lib
+from jbias.report import plots
+from jbias.runtime import cli, messages
+from studies import command
+
+RESULTS = command.DOCS / "results/calibration"
+_PANELS_ACROSS = 5
+_CURVE = {"color": plots.INK, "lw": 1.0}
+
+
+def full_readings(readings: Sequence[rows.Reading]) -> list[rows.Reading]:
+    """Return the readings from all images, one per network and measure."""
+    largest: dict[tuple[str, str], rows.Reading] = {}
+    for reading in readings:
+        key = reading.network, reading.measure
+        if reading.draw == 0 and (
+            key not in largest or reading.images > largest[key].images
+        ):
+            largest[key] = reading
+    return [*largest.values()]
+
+
+def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Figure:
+    """Return the figure: for each measure, values and dials of networks, with the curve.
+
+    Measures are in the order of their error; a measure without ranked networks is left out.
+    """
+    order = analysis.measures.sort_values("error", na_position="last", kind="stable")
+    panels = {}
+    for row in order.to_dict("records"):
+        readings = study.main(row["measure"])
+        readings = readings[readings["is_comparable"]]
+        if len(readings):
+            panels[row["title"]] = (
+                analysis.curves.by_measure.get(row["measure"]),
+                readings,
+            )
+    families = dict.fromkeys(rows.FAMILIES)
+    looks = plots.marks(families, {*study.networks["family"]} - {"none"})
+
+    def draw(
+        axes: plots.Axes, panel: tuple[curves_lib.DialCurve | None, pd.DataFrame]
+    ) -> None:
+        curve, readings = panel
+        for family, group in readings.groupby("family"):
+            axes.plot(
+                group["value"], group["dial"], ls="", ms=3, mew=0, **looks[family]
+            )
+        if curve is not None:
+            axes.plot(curve.knots.values, curve.knots.dials, **_CURVE)
+        axes.set(ylim=(-0.05, 1.05))
+
+    return plots.multiples(
+        panels,
+        draw,
+        ("value of the measure", "planted reliance on shape"),
+        plots.handles(looks),
+        across=_PANELS_ACROSS,
+        cell=(2.1, 1.7),
+    )
+
+
+def table(measures: pd.DataFrame) -> str:
+    """Return the table of docs/which-measure.md: a row per measure, by error."""
+    head = (
+        "| Measure | Verdict | ρ [95 %] | error | bias | coverage | images | accuracy | wrong under |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    )
+    order = measures.sort_values("error", na_position="last", kind="stable")
+    return "\n".join([head, *map(_row, order.to_dict("records"))])
+
+
+def _row(row: dict) -> str:
+    """Return the row of a measure in the table."""
+    rho = _signed(row["rho"])
+    if not math.isnan(row["rho_lower"]):
+        rho += f" [{_signed(row['rho_lower'])}, {_signed(row['rho_upper'])}]"
+    images = row["images_needed"]
+    has_images = images is not None and not math.isnan(images)
+    low, high = row["accuracy_lower"], row["accuracy_upper"]
+    cells = [
+        row["title"],
+        row["verdict"],
+        rho,
+        _number(row["error"]),
+        _signed(row["bias"]),
+        "–" if math.isnan(row["coverage"]) else f"{100 * row['coverage']:.0f} %",
+        f"{images:,.0f}" if has_images else "–",
+        "–" if math.isnan(low) else f"{low:g} to {high:g}",
+        row["lies"] or "–",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float) -> str:
+    """Return a number with two decimals, or a dash for NaN."""
+    return "–" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"  # No −0.00.
+
+
+def _signed(value: float) -> str:
+    """Return a number with two decimals and a minus sign, or a dash for NaN."""
+    return _number(value).replace("-", "−")
+
+
+def parser() -> cli.Parser:
+    """Return the parser of the command line."""
+    arguments = command.parser("calibration", __doc__)
+    arguments.add_argument(
+        "--study",
+        type=pathlib.Path,
+        default=pathlib.Path("calibration"),
+        metavar="DIR",
+        help="folder of networks and their results (default: calibration)",
+    )
+    command.add_out(arguments, "the tables", RESULTS)
+    cli.add_texts(
+        arguments,
+        {
+            "--figure=FILE": "SVG file of the figure (default: docs/which-measure.svg)",
+            "--curves=FILE": "file of the curves (default: that of the package)",
+            "--stages=A,B": "stages of jbias calibrate to run first (default: all)",
+            "--minutes=N": "start no network after N minutes (default: no limit)",
+        },
+    )
+    for flag, text in (
+        ("--hidden", "the hidden networks (default: the open ones)"),
+        ("--smoke", "few and tiny networks, to try the command"),
+    ):
+        arguments.add_argument(flag, action="store_true", help=text)
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the study; return the exit code of `jbias calibrate`."""
+    options = parser().parse_args(argv)
+    fixed = pathlib.Path(options.curves or curves_lib.FILE)
+    code = calibrate.main(_arguments(options, fixed))
+    if code == 2 or not (options.study / "readings.csv").exists():
+        return code
+    _publish(options, fixed)
+    return code
+
+
+def _arguments(options, fixed: pathlib.Path) -> list[str]:
+    """Return the arguments of `jbias calibrate`. fixed: path of the curves."""
+    arguments = [f"--out={options.study}", f"--rules={RESULTS / 'rules.json'}"]
+    for name in ("stages", "minutes"):
+        value = getattr(options, name)
+        if value is not None:
+            arguments.append(f"--{name}={value}")
+    if options.hidden:
+        arguments += ["--hidden", f"--curves={fixed}"]
+    return [*arguments, "--smoke"] if options.smoke else arguments
+
+
+def _publish(options, fixed: pathlib.Path) -> None:
+    """Write tables, curves and figure, and print the table; see the module."""
+    rules = rules_lib.read(RESULTS / "rules.json")
+    networks = rows.read(options.study / "networks.csv", rows.PlantedNetwork)
+    readings = rows.read(options.study / "readings.csv", rows.Reading)
+    frozen = curves_lib.read(fixed) if options.hidden else None
+    analysis = analysis_lib.analyse(networks, readings, rules, frozen=frozen)
+    folder = options.out / "hidden" if options.hidden else options.out
+    output.write(analysis, folder, has_curves=False)
+    chosen = [x for x in networks if x.hidden == int(options.hidden)]
+    names = {network.network for network in chosen}
+    rows.write(folder / "networks.csv", chosen, rows.PlantedNetwork)
+    rows.write(
+        folder / "readings.csv",
+        [reading for reading in full_readings(readings) if reading.network in names],
+        rows.Reading,
+    )
+    if options.hidden:
+        shutil.copy(options.study / "sealed.json", folder / "sealed.json")
+    else:
+        fixed.write_text(curves_lib.to_json(analysis.curves), "utf-8")
+        study = study_lib.prepare(networks, readings, rules)
+        path = pathlib.Path(options.figure or command.DOCS / "which-measure.svg")
+        path.write_text(plots.to_svg(figure(study, analysis)), "utf-8")
+    messages.print_text(table(analysis.measures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The study's command writes tables, curves and figure; its main numbers are computed again."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from jbias.calibrating import curves, rows
+from studies import calibration, calibration_check
+from tests.calibrating import simulated
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Return the folder of the published tables of a simulated study with noise."""
+    folder = tmp_path_factory.mktemp("study")
+    rng = np.random.default_rng(0)
+    networks = simulated.networks()
+    odd = simulated.guessing_networks(3)
+    odd += simulated.networks(families=("mixed_logits",))
+    odd += simulated.networks(families=("rule",), shortcut="colour", strength=0.5)
+    odd.append(networks[0]._replace(network="far", verified_shape=0.9))
+    noisy = simulated.binomial_readings(networks, rng)
+    readings = [reading._replace(measure="shape_bias") for reading in noisy]
+    for name in ("mrr_relative", "low_frequency_bias", "order_dependence"):
+        readings += simulated.readings(
+            networks,
+            lambda network: float(np.round(network.dial**2 + rng.normal(0, 0.1), 2)),
+            name=name,
+        )
+    readings += simulated.readings(odd, lambda network: 0.3, name="mrr_relative")
+    few = simulated.binomial_readings(networks, rng, images=30)
+    readings += [reading._replace(measure="shape_bias", n=None) for reading in few]
+    rows.write(folder / "networks.csv", [*networks, *odd], rows.PlantedNetwork)
+    rows.write(folder / "readings.csv", readings, rows.Reading)
+    arguments = [f"--study={folder}", "--stages=analyse", f"--out={folder / 'out'}"]
+    arguments += [f"--curves={folder / 'out.json'}", f"--figure={folder / 'out.svg'}"]
+    assert calibration.main(arguments) == 0
+    rules = (calibration.RESULTS / "rules.json").read_text()
+    (folder / "out/rules.json").write_text(rules)
+    return folder
+
+
+def test_ten_numbers_are_equal_when_they_are_computed_independently(published):
+    numbers = [*calibration_check.compare(published / "out")]
+    assert len(numbers) == calibration_check.NUMBERS
+    for name, stored, recomputed in numbers:
+        assert stored == pytest.approx(recomputed, abs=1e-5), name
+    metrics = {name.split()[1] for name, *_ in numbers}
+    assert metrics == {*calibration_check.METRICS}
+    assert calibration_check.main([f"--results={published / 'out'}"]) == 0
+
+
+def test_a_changed_number_is_noticed(published, tmp_path, capsys):
+    folder = tmp_path / "changed"
+    folder.mkdir()
+    for path in (published / "out").glob("*.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    with (folder / "measures.csv").open(newline="") as file:
+        measures = list(csv.DictReader(file))
+    measures[0]["error"] = str(float(measures[0]["error"]) + 0.001)
+    with (folder / "measures.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, measures[0].keys())
+        writer.writeheader()
+        writer.writerows(measures)
+    assert calibration_check.main([f"--results={folder}"]) == 1
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_readings_from_fewer_images_are_not_published(published):
+    readings = rows.read(published / "out/readings.csv", rows.Reading)
+    assert {reading.images for reading in readings} == {simulated.IMAGES}
+    sizes = (published / "out/sizes.csv").read_text()
+    assert "\nshape_bias,30," in sizes
+
+
+def test_the_package_gets_the_curves_and_the_page_a_figure(published):
+    read = curves.read(published / "out.json")
+    assert {"shape_bias", "mrr_relative"} <= set(read.by_measure)
+    assert "planted reliance on shape" in (published / "out.svg").read_text()
+
+
+def test_a_row_of_the_page_has_the_numbers_of_its_measure():
+    row = {
+        "title": "a measure",
+        "verdict": "ranks networks only",
+        "rho": 0.9,
+        "rho_lower": -0.05,
+        "rho_upper": 0.95,
+        "error": 0.123,
+        "bias": -0.001,
+        "coverage": np.nan,
+        "images_needed": None,
+        "accuracy_lower": 0.4,
+        "accuracy_upper": 1.0,
+        "lies": "",
+    }
+    cells = "a measure | ranks networks only | 0.90 [−0.05, 0.95] | 0.12 | 0.00 | – | – | 0.4 to 1 | –"
+    assert calibration._row(row) == f"| {cells} |"
