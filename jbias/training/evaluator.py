@@ -80,6 +80,15 @@ class Evaluator:
             return None
         self._report_undecided(decided, step)
         differences = self._measure_folding(placed, states, step)
+        average = placed.stage.average
+        valleys = None
+        if average is not None and average.valley is not None:
+            valleys = [
+                averages.find_valley(
+                    losses, options=average.valley, steps=average.steps
+                )
+                for losses in placed.losses(states)
+            ]
         records, valid = [], {}
         for number, member in enumerate(self._members):
             member_records = self._records(
@@ -88,6 +97,7 @@ class Evaluator:
                 member=member,
                 decisions_by_set=[decided[test.name][number] for test in self.tests],
                 difference=differences[number] if differences else None,
+                valley=valleys[number] if valleys else None,
             )
             for record in member_records:
                 records.append(record)
@@ -290,11 +300,12 @@ class Evaluator:
         member: run_spec.Member,
         decisions_by_set: Sequence[evals.Decisions],
         difference: float | None = None,
+        valley: averages.Valley | None = None,
     ) -> Iterator[results.Record]:
         """Yield the records of one seed's evaluation at a step.
 
         Records of the data set "train": the mean of each metric since the previous evaluation,
-        and `difference` if it is finite. Instead of these records, a diverged seed has a record
+        `difference` if it is finite, and the metrics of `valley`. Instead of these records, a diverged seed has a record
         "diverged", whose value is the step at which the seed diverged. Each rollback in this stage
         so far has a record "rolled_back", whose value is the factor on the learning rate.
 
@@ -303,6 +314,7 @@ class Evaluator:
 
         decisions_by_set: one entry per set of `tests`. difference: the member's entry of
           `_fold_differences`; None: batch norms are not folded, or the difference is unknown.
+        valley: the stretch of steps in the member's average of SWAD, if any.
         """
         monitor = self._monitor
         stage_epoch = (step - stage.first) / stage.order.steps_per_epoch
@@ -332,6 +344,8 @@ class Evaluator:
                 yield train_record(name, value)
             if difference is not None and np.isfinite(difference):
                 yield train_record("folding_difference", difference)
+            for name, value in valley.metrics.items() if valley else ():
+                yield train_record(name, value)
         for failed_step in monitor.rolled_back.get(member.name, ()):
             if stage.first < failed_step <= step:
                 target, scale = monitor.rollback(

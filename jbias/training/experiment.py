@@ -164,7 +164,29 @@ class Experiment:
             )
             for stored_losses, loss in zip(stored, losses, strict=True)
         ]
-        return placed.carry_out_plans(states, plans)
+        states = placed.carry_out_plans(states, plans)
+        self._log_valleys(stored, placed.losses(states), step)
+        return states
+
+    def _log_valleys(
+        self, old: Sequence[np.ndarray], new: Sequence[np.ndarray], step: int
+    ) -> None:
+        """Log which seeds' valleys of SWAD begin or end at an evaluation.
+
+        old, new: losses that the averages stored before and after the decisions, by member.
+        """
+        average, is_last = self.stage.average, step == self.stage.last
+        for member, *losses in zip(self.stage.members, old, new, strict=True):
+            old_valley, new_valley = (
+                averages.find_valley(x, options=average.valley, steps=average.steps)
+                for x in losses
+            )
+            is_measured = not np.array_equal(*losses, equal_nan=True)
+            if new_valley is None or not is_measured:  # A seed that diverged.
+                continue
+            text = averages.describe_change(old_valley, new_valley, is_last=is_last)
+            if text:
+                self._log.say(f"step {step}: seed {member.name}: {text}")
 
     def recompute_statistics(self, latest: LatestStates, step: int) -> None:
         """Recompute the statistics of averages in the states, unless done after this step.

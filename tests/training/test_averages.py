@@ -10,6 +10,7 @@ import pytest
 from benchmarks import common
 from jbias import data, models, train
 from jbias.algos import base
+from jbias.runs import results
 from jbias.runtime import mesh, signals
 from jbias.training import initial_nets, placement
 from jbias.training import step as train_step
@@ -286,6 +287,37 @@ def test_recomputed_statistics_of_norm_groups_are_the_means_over_their_batches()
 SWAD = dict(name="swad", n_converge=2, n_tolerance=2, tolerance_ratio=0.5)
 
 
+def test_swad_needs_more_evaluations_than_the_losses_it_compares():
+    with pytest.raises(
+        ValueError, match=r"4 evaluations .* got 3; evaluate more often"
+    ):
+        averages.from_options(dict(name="swad"), averages.Steps(30, 10, 10))
+    assert averages.from_options(dict(name="swad"), averages.Steps(31, 10, 10))
+
+
+@pytest.mark.parametrize(
+    ("losses", "valley", "text"),
+    [
+        ([4, 3, 2, 1], (False, False, 10, 11, 2), "never converged"),
+        ([4, 1, 2], (True, False, 7, 9, 3), "has converged, the average is of"),
+        ([4, 1, 2, 9], (True, True, 7, 9, 3), "has ended, the average stays"),
+        ([4, 1, 2, 1], (True, False, 7, 11, 5), ""),
+    ],
+)
+def test_a_valley_is_described_by_the_steps_in_its_average(losses, valley, text):
+    """Segments of three steps, the last of two; losses converge at the first rise."""
+    options = loss_valley.Options(n_converge=2, n_tolerance=1, tolerance_ratio=1.0)
+    steps = averages.Steps(11, 3, 3)
+    old, new = (
+        averages.find_valley(np.float32(x), options=options, steps=steps)
+        for x in (losses[:-1], losses)
+    )
+    assert new == valley
+    is_last = len(losses) == 4
+    assert text in averages.describe_change(old, new, is_last=is_last)
+    assert bool(text) == bool(averages.describe_change(old, new, is_last=is_last))
+
+
 @pytest.mark.slow
 def test_a_run_by_swad_ends_with_the_mean_that_its_validation_losses_choose(tmp_path):
     """The oracle has the weights after each step, and NumPy's losses on the validation set."""
@@ -309,6 +341,13 @@ def test_a_run_by_swad_ends_with_the_mean_that_its_validation_losses_choose(tmp_
         selected = loss_valley.select(losses, options).evaluated
         assert len(selected) > 1
         steps = [step for i in selected for step in (2 * i, 2 * i + 1)]
+        frame = results.read(tmp_path / "run")
+        is_last = (frame.seed == seed) & (frame.step == 12)
+        of_training = frame[is_last & (frame.dataset == results.TRAIN)]
+        records = of_training.set_index("metric").value
+        assert records["swad_first_step"] == min(steps) + 1
+        assert records["swad_last_step"] == max(steps) + 1
+        assert records["swad_steps"] == len(set(steps))
         saved = [jax.tree.leaves(current[step]) for step in steps]
         for i, weights in enumerate(jax.tree.leaves(final[seed])):
             expected = np.mean([leaves[i] for leaves in saved], axis=0)

@@ -18,7 +18,8 @@ uniform: the simple moving average of Arpit et al., "Ensemble of Averages", Neur
 swad: Cha et al., NeurIPS 2021 (https://arxiv.org/abs/2102.08604): the mean over a stretch of
   training that validation losses choose (`loss_valley`). The validation losses are those of the
   current network on the run's validation set, measured before each evaluation, which then
-  evaluates the average as if training ended there. Code: https://github.com/khanrc/swad at
+  evaluates the average as if training ended there. Without convergence, the average is that of the
+  steps since the evaluation before. Records of training have the stretch (`Valley`). Code: https://github.com/khanrc/swad at
   252190e, domainbed/swad.py and trainer.py. Deviations: the first evaluation is after the first
   interval, not after the first step; a run goes on after the valley has ended, and its average
   stays; losses are means over all validation images, not over domains.
@@ -60,23 +61,8 @@ _NET_KEYS = ("params", "stats")
 STATISTICS = ("average", "recompute")
 
 
-class Average(NamedTuple):
-    """An average, as functions of its state.
-
-    start: (first network) -> the initial state.
-    update: (state, network after a step, number of the step in the stage from 0) -> new state.
-    valley: options of SWAD, which needs validation losses; None for other averages.
-    batches: number of batches to recompute the statistics of batch norms from; 0: none.
-    """
-
-    start: Callable[[Net], AverageState]
-    update: Callable[[AverageState, Net, Int[Array, ""]], AverageState]
-    valley: loss_valley.Options | None = None
-    batches: int = 0
-
-
 class Steps(NamedTuple):
-    """The steps of a stage that an average depends on."""
+    """Numbers of steps of a stage that an average depends on."""
 
     total: int
     per_epoch: int
@@ -86,6 +72,23 @@ class Steps(NamedTuple):
     def num_evaluations(self) -> int:
         """Number of evaluations in the stage, also at its last step."""
         return -(-self.total // self.per_evaluation)
+
+
+class Average(NamedTuple):
+    """An average, as functions of its state.
+
+    start: (first network) -> the initial state.
+    update: (state, network after a step, number of the step in the stage from 0) -> new state.
+    valley: options of SWAD, which needs validation losses; None for other averages.
+    steps: the steps of the stage, for SWAD.
+    batches: number of batches to recompute the statistics of batch norms from; 0: none.
+    """
+
+    start: Callable[[Net], AverageState]
+    update: Callable[[AverageState, Net, Int[Array, ""]], AverageState]
+    valley: loss_valley.Options | None = None
+    batches: int = 0
+    steps: Steps | None = None
 
 
 network = (
@@ -165,7 +168,7 @@ def swad(options: loss_valley.Options, steps: Steps) -> Average:
         )
         return {**state, **net_to_evaluate, "segment": segment}
 
-    return Average(start=start, update=update, valley=options)
+    return Average(start=start, update=update, valley=options, steps=steps)
 
 
 class Plan(NamedTuple):
@@ -233,6 +236,77 @@ def plan(
         permanent=coefficients(selection.added, num_added),
         net=coefficients(selection.evaluated, len(selection.added)),
     )
+
+
+class Valley(NamedTuple):
+    """The stretch of a stage that a seed's average of SWAD covers, in steps from 1.
+
+    has_begun: the validation losses have converged; if False, the average is that of the segment
+    since the evaluation before, as in the authors' code, which then logs an error. has_ended: later
+    losses change nothing. num_steps: number of different steps in the average.
+    """
+
+    has_begun: bool
+    has_ended: bool
+    first_step: int
+    last_step: int
+    num_steps: int
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The values of the valley as metrics of training records, by name."""
+        return {
+            "swad_begun": float(self.has_begun),
+            "swad_ended": float(self.has_ended),
+            "swad_first_step": float(self.first_step),
+            "swad_last_step": float(self.last_step),
+            "swad_steps": float(self.num_steps),
+        }
+
+
+def find_valley(
+    losses: Float[Any, "n"], *, options: loss_valley.Options, steps: Steps
+) -> Valley | None:
+    """Return the valley of the losses of a seed's evaluations; None before the first evaluation.
+
+    losses: the entry "losses" of the seed's average. steps: of the stage.
+    """
+    measured = [float(x) for x in losses if not np.isnan(x)]
+    if not measured:
+        return None
+    selection = loss_valley.select(measured, options)
+    length = steps.per_evaluation
+    segments = [
+        range(i * length + 1, min((i + 1) * length, steps.total) + 1)
+        for i in sorted(set(selection.evaluated))
+    ]
+    return Valley(
+        has_begun=selection.converged is not None,
+        has_ended=selection.is_dead,
+        first_step=segments[0][0],
+        last_step=segments[-1][-1],
+        num_steps=sum(map(len, segments)),
+    )
+
+
+def describe_change(old: Valley | None, new: Valley, *, is_last: bool) -> str:
+    """Return text about a valley that begins or ends at an evaluation; "" if it does neither.
+
+    old: the valley at the evaluation before; None before the first evaluation. is_last: True at the
+    last evaluation of the stage, at which losses that have not converged are also reported.
+    """
+    if is_last and not new.has_begun:
+        return (
+            "swad: the validation loss never converged, so that the average covers "
+            f"steps {new.first_step} to {new.last_step} alone; train longer or evaluate "
+            "more often (config.eval_every)"
+        )
+    stretch = f"steps {new.first_step} to {new.last_step}"
+    if new.has_ended and not (old and old.has_ended):
+        return f"swad: the valley has ended, the average stays that of {stretch}"
+    if new.has_begun and not (old and old.has_begun):
+        return f"swad: the validation loss has converged, the average is of {stretch}"
+    return ""
 
 
 def carry_out(state: AverageState, decided: Plan) -> AverageState:
@@ -364,6 +438,14 @@ def _make_swad(
     errors.check_whole(where, n_converge, low=1, name="n_converge")
     errors.check_whole(where, n_tolerance, low=1, name="n_tolerance")
     errors.check(tolerance_ratio >= 0, where, "be 0 or more", tolerance_ratio)
+    if steps.num_evaluations <= n_converge:
+        errors.refuse(
+            where,
+            f"have {n_converge + 1} evaluations or more in its stage, because swad "
+            f"compares n_converge={n_converge} losses",
+            steps.num_evaluations,
+            "evaluate more often, such as --config.eval_every='5 %'",
+        )
     options = loss_valley.Options(n_converge, n_tolerance, tolerance_ratio)
     return swad(options, steps)
 
