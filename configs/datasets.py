@@ -105,7 +105,8 @@ def _hold_out(c: ml_collections.ConfigDict, arg) -> None:
 
     Batches have 32 images of each domain, and a column "domain" numbers the domains in the order
     of the data set's splits, as in DomainBed (https://github.com/facebookresearch/DomainBed at
-    026d588, which trains on 80 %).
+    026d588, which trains on 80 %). The validation accuracy is that of all validation images
+    together, so that large domains weigh more; DomainBed averages the accuracies of the domains.
     """
     if arg.data not in DOMAIN_SETS:
         must = f"be used with a set of domains ({', '.join(DOMAIN_SETS)})"

@@ -8,7 +8,9 @@ https://github.com/piotr-teterwak/erm_plusplus at 2535f5d, main_erm.py, util.py,
 
 The authors train twice: first on 80 % of the training images, to choose the number of steps
 by validation; then on all images for that long. Here `epochs=N,full` is the second run. It
-also trains on the images that validate, so report its last evaluation.
+also trains on the images that validate, so report its last evaluation (`--selection=last_n:1`)
+and evaluate its last checkpoint (`--step=latest`): the best validation accuracy, the default of
+both, is that of training images.
 
     jbias train --config=configs/erm_plusplus.py
     jbias train --config=configs/erm_plusplus.py:data=pacs,root=DIR,held_out=sketch
@@ -24,7 +26,8 @@ Deviations:
   update their running statistics. Their backbone's gradients of the warm start are never set
   to zero, and all enter the first step of the second stage; here none does.
 - The running statistics are averaged like the weights; theirs come from forward passes of the
-  averaged network. Their first mean is of the weights before and after its first step.
+  averaged network. In their mean the weights after its first step count twice, because until
+  then the averaged network shares the arrays of the trained one; here each step counts once.
 - Crops, flips, jitter and grey images are the authors' on photographs; other data have those
   of their preset. Their initial network is a ResNet-50 trained with AugMix (timm).
 - Without `init` the rate is 1e-3, because 5e-5 is for fine-tuning. The first run trains on

@@ -5,6 +5,7 @@ import pytest
 from jbias import algos
 from jbias import config as jc
 from jbias.configs import erm, erm_plusplus
+from jbias.data import config_sets
 
 PACS = "data=pacs,root=DIR,held_out=sketch"
 
@@ -53,6 +54,7 @@ def test_full_trains_on_all_images_of_the_training_domains():
         "cartoon",
     ]
     assert part["train"]["split"] == "photo[:90%]"
+    assert config_sets.is_trained_on(full) and not config_sets.is_trained_on(part)
     assert full["valid"] == part["valid"]
     assert full["train"]["batch"] == part["train"]["batch"] == 3 * 32
     assert (part["variant"], full["variant"]) == ("erm_plusplus", "erm_plusplus+full")

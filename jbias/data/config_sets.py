@@ -1,7 +1,8 @@
 """Opening of a config's training and test sets, and their mapping to the network's classes."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from jbias import data, errors
 from jbias.data import base, class_maps, loader, shifts
 from jbias.data import sources as image_sources
 from jbias.data.base import Columns
+from jbias.data.forms import listing
 
 Options = Mapping[str, Any]
 # open(where, options, size) -> source.
@@ -223,6 +225,35 @@ def join(sources: Sequence[base.Source]) -> base.Source:
         note="; ".join(dict.fromkeys(x.note for x in sources if x.note)),
         columns={key: x for key, x in columns.items() if key not in arrays},
         values={**shared_values, "domain": tuple(prefixes)},
+    )
+
+
+def is_trained_on(config: Mapping[str, Any]) -> bool:
+    """Return True if the validation set of a run has images that the run trains on.
+
+    Two entries share images if they have the same options, beside overlapping parts of one split
+    such as "[:90%]" and "[80%:]". Sets with splits of another form, and sets that other options
+    divide, count as disjoint. config: config of a run.
+    """
+
+    def splits_of(options: Mapping[str, Any]) -> Iterator[tuple[Any, listing.Split]]:
+        """Yield (other options as text, part of a split) of the entry and its "also"."""
+        ignored = {*_TRAINING_ENTRIES, *_MATCHING_ENTRIES, "split"}
+        for entry in (options, *options.get("also", ())):
+            others = sorted((k, str(v)) for k, v in entry.items() if k not in ignored)
+            with contextlib.suppress(ValueError):
+                yield others, listing.parse_split("split", str(entry.get("split", "")))
+
+    train_options = [config.get("train", {})]
+    train_options += [stage.get("train", {}) for stage in config.get("stages", ())]
+    trained = [split for options in train_options for split in splits_of(options)]
+    return any(
+        options == other_options
+        and split.base == other.base
+        and split.start < other.stop
+        and other.start < split.stop
+        for options, split in splits_of(config.get("valid", {}))
+        for other_options, other in trained
     )
 
 

@@ -10,7 +10,9 @@ values of config.vary. The soup is written as a workdir of one seed, for `jbias 
 
 uniform: the mean of all networks.
 greedy: networks join in the order of their validation accuracy; a network stays if the mean with
-    it is at least as accurate on the validation set as without it.
+    it is at least as accurate on the validation set as without it. All means, also of the first
+    network alone, have new statistics of batch norms, so that the soup may be less accurate than a
+    network with its own.
 
 Sources: Rame et al., "Diverse Weight Averaging", NeurIPS 2022 (https://arxiv.org/abs/2205.09739);
 greedy: Wortsman et al., "Model soups", ICML 2022 (https://arxiv.org/abs/2203.05482).
@@ -149,12 +151,15 @@ def select_greedily(
 ) -> tuple[list[networks.FlaxNetwork], list[float]]:
     """Return the members of a greedy soup, and the accuracy of each of `members`.
 
-    accuracy: maps variables to an accuracy on the validation set. finish: applied to the mean of
-    several members, such as new statistics of batch norms. Equal accuracies keep their order.
+    accuracy: maps variables to an accuracy on the validation set. finish: applied to each mean of
+    members that is compared, also to the mean of the first member alone, such as new statistics of
+    batch norms. Equal accuracies keep their order.
     """
     accuracies = [accuracy(member.variables) for member in members]
     order = sorted(range(len(members)), key=lambda i: -accuracies[i])
-    chosen, best = [members[order[0]]], accuracies[order[0]]
+    # Scored like candidates: its own statistics are not those of the network that is written.
+    chosen = [members[order[0]]]
+    best = accuracy(finish(mean_of([member.variables for member in chosen])))
     for i in order[1:]:
         candidate = [*chosen, members[i]]
         soup = finish(mean_of([member.variables for member in candidate]))
@@ -187,9 +192,16 @@ def check_members(
             raise ValueError(
                 f"{where}: the validation sets must be equal, {pair} differ"
             )
+    lines = []
+    configs = [member.about["config"] for member in members]
+    if any(config_sets.is_trained_on(config) for config in configs):
+        lines.append(
+            f"note: {where}: the validation set has training images of the seeds, so that its "
+            "accuracy chooses by training images; use --kind=uniform --step=latest"
+        )
     starts = {initial_network(member): member.name for member in members}
     if len(starts) == 1:
-        return []
+        return lines
     line = (
         f"{where}: the seeds must start from one network, {' and '.join([*starts.values()][:2])} "
         "do not, so that the mean of their weights is no good network"
@@ -198,7 +210,7 @@ def check_members(
         raise ValueError(
             f"{line}; train them with --config.fix.init=0, or give --any-init"
         )
-    return [f"note: {line}"]
+    return [*lines, f"note: {line}"]
 
 
 class InitialNetwork(NamedTuple):

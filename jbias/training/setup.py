@@ -203,6 +203,12 @@ def open_run(
     sets = _open_sets(spec)
     sources = sets.sources
     check_leaks(sources, sets.tests, say)
+    if config_sets.is_trained_on(config):
+        say(
+            "note: config.valid has images of config.train: its accuracy is that of training "
+            "images, so take the last checkpoint (--step=latest) and the last evaluation "
+            "(--selection=last_n:1), not the best"
+        )
     plans = input_plan.plan_stages(spec.stages, sets.train)
     streamed = {
         name: plan.description

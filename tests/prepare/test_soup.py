@@ -72,6 +72,33 @@ def test_a_greedy_soup_has_the_members_of_the_published_recipe(number):
     assert accuracies == [-round(abs(float(value)), 1) for value in values]
 
 
+def test_the_first_network_of_a_greedy_soup_is_compared_with_new_statistics():
+    """New statistics add 0.5: the first network alone is then worse than with the second."""
+    members = [
+        dataclasses.replace(
+            member(seed), variables={"params": {"w": np.float32(value)}}
+        )
+        for seed, value in enumerate((0.0, -1.2))
+    ]
+    accuracy = lambda variables: -abs(float(variables["params"]["w"]))
+    finish = lambda variables: {"params": {"w": variables["params"]["w"] + 0.5}}
+    chosen, accuracies = soup.select_greedily(members, accuracy, finish=finish)
+    assert [network.fields["seed"] for network in chosen] == [0, 1]
+    assert accuracies == pytest.approx([0.0, -1.2])
+
+
+def test_seeds_that_trained_on_the_validation_set_get_a_note():
+    members = [member(0, init=0), member(1, init=0)]
+    valid = {"data": "pacs", "root": "x", "split": "photo[90%:]"}
+    for split, count in (("photo", 1), ("photo[:95%]", 1), ("photo[:90%]", 0)):
+        for network in members:
+            network.about["config"].update(valid=valid, train={**valid, "split": split})
+        notes = soup.check_members(members, any_init=False)
+        assert ["chooses by training images" in note for note in notes] == [
+            True
+        ] * count
+
+
 def test_seeds_with_different_initial_weights_are_refused_with_a_remedy():
     members = [member(0), member(1)]
     with pytest.raises(ValueError, match=r"fix\.init=0, or give --any-init"):
