@@ -149,8 +149,10 @@ def train_stage(
                     if decided is None:  # A stop was requested.
                         continue
                     latest.states = decided
-                    experiment.recompute_statistics(latest, step)
+                    is_done = experiment.recompute_statistics(latest, step)
                     states = latest.states
+                    if not is_done:  # A stop was requested.
+                        continue
                     evaluation = experiment.evaluate(states, step)
                     if evaluation is not None:  # None: a stop was requested.
                         store.write_evaluation(evaluation)

@@ -29,6 +29,8 @@ Net = dict[str, Any]  # {"params": ..., "stats": ...}
 # Keys of an average of the network in the stats of a train state, and, in the average, of
 # statistics that were computed from training images for the averaged weights.
 AVERAGE, RECOMPUTED = "average", "recomputed_stats"
+# Entry of a checkpoint's info: its recomputed statistics are those of earlier weights.
+OUTDATED = "statistics_outdated"
 
 
 def load(
@@ -223,7 +225,8 @@ def read_nets(
     and the identity of the run (see `jbias.seals`).
 
     checkpoints: the folder of the checkpoints in the workdir. Files are not changed. ValueError if
-    the checkpoint cannot be read or belongs to another run than the workdir's config.json. Lack of
+    the checkpoint cannot be read or belongs to another run than the workdir's config.json, or was
+    saved after an error or a stop signal without recomputed statistics. Lack of
     memory and PermissionError are raised unchanged.
     """
     path = pathlib.Path(checkpoints).resolve() / str(step)
@@ -242,7 +245,6 @@ def read_nets(
         # Damaged bytes may still be valid numbers. Older checkpoints have no checksums.
         if "nets" in sealed and sealed["nets"] != nets_checksums(nets):
             raise ValueError("its weights do not match their sum")
-        return nets, info
     except (
         MemoryError,
         PermissionError,
@@ -255,6 +257,20 @@ def read_nets(
         heap.collect_silently()
         problem = f"cannot be read ({messages.shorten(error)}); take another step"
         raise ValueError(f"checkpoint: {path} {problem}") from error
+    check_statistics(path, info)
+    return nets, info
+
+
+def check_statistics(path: os.PathLike, info: Mapping[str, Any]) -> None:
+    """Raise ValueError if a checkpoint's statistics do not fit its average.
+
+    path: of the checkpoint, for the message. info: the description that was stored with it.
+    """
+    if info.get(OUTDATED):
+        raise ValueError(
+            f"checkpoint: {path} was saved after an error or a stop signal, with statistics of "
+            "batch norms that do not fit its average; resume the run, or take another step"
+        )
 
 
 def nets_of(states: Sequence[Any]) -> list[Net]:

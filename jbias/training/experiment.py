@@ -188,24 +188,34 @@ class Experiment:
             if text:
                 self._log.say(f"step {step}: seed {member.name}: {text}")
 
-    def recompute_statistics(self, latest: LatestStates, step: int) -> None:
+    def recompute_statistics(self, latest: LatestStates, step: int) -> bool:
         """Recompute the statistics of averages in the states, unless done after this step.
 
-        Nothing is done without an average whose statistics are recomputed. latest: its `states`
-        are replaced after each batch. ValueError if an image cannot be read, in all processes.
+        Return False if a stop was requested while images are read from files, else True; a state
+        that another process evaluates always gets its statistics. Nothing is done without an
+        average whose statistics are recomputed. latest: its `states` are replaced after each batch.
+        ValueError if an image cannot be read, in all processes.
         """
-        average = self.stage.average
-        if average is None or not average.batches or self._recomputed_step == step:
-            return
+        if self.has_statistics(step):
+            return True
         batches = self.placed.recompute_statistics(latest.states)
-        while True:
-            streams = self.stage.feed.streams
+        streams = self.stage.feed.streams
+        can_stop = streams and not self.plan.evaluates_elsewhere
+        for number in range(self.stage.average.batches):
+            if can_stop:
+                data_step = self.placed.statistics_step(number)
+                if self._stop.is_agreed() or not self._wait_for_data(data_step):
+                    return False
             with self._group.raise_together("the images of a batch", streams):
-                states = next(batches, None)
-            if states is None:
-                break
-            latest.states = states
+                latest.states = next(batches)
         self._recomputed_step = step
+        return True
+
+    def has_statistics(self, step: int) -> bool:
+        """Return True unless the statistics of averages are to be recomputed after this step."""
+        average = self.stage.average
+        is_recomputing = average is not None and average.batches > 0
+        return not is_recomputing or self._recomputed_step == step
 
     def evaluate(self, states: PackedStates, step: int) -> Evaluation | None:
         """Return the evaluation of all members after `step`; None if a stop was requested."""

@@ -144,6 +144,7 @@ def _evaluate_step(run: setup.OpenRun, step: int) -> None:
             f"checkpoint: {folder / str(step)} cannot be read ({reason}); if it "
             "is damaged, delete it, and this evaluation is never made"
         ) from error
+    trained.check_statistics(folder / str(step), info)
     # An evaluation depends on these entries of config.run as the run had them at this step.
     # A later version may have recorded further entries.
     left = {key: info["left"][key] for key in info["left"] if key in run_spec.RUN_KEYS}

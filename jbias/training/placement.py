@@ -97,6 +97,10 @@ class PlacedStage:
             new_states.append(new_wave)
         return tuple(new_states)
 
+    def statistics_step(self, number: int) -> int:
+        """Return the step whose batch is that of a number in `recompute_statistics`."""
+        return self.stage.first + number % (self.stage.last - self.stage.first)
+
     def recompute_statistics(
         self, states: seed_axis.PackedStates
     ) -> Iterator[seed_axis.PackedStates]:
@@ -107,7 +111,7 @@ class PlacedStage:
         """
         stage = self.stage
         for number in range(stage.average.batches):
-            step = stage.first + number % (stage.last - stage.first)
+            step = self.statistics_step(number)
             (arguments,) = self.batches(step)
             shared = (stage.feed.shared(step), np.int32(number))
             states, _ = self.add_statistics(states, [arguments], shared, None)

@@ -5,6 +5,7 @@ numbers of the config vary between branches (run_spec.py), these numbers are arg
 the step, so that one compiled program serves all branches.
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -145,6 +146,11 @@ class Stage:
     def static(self, step: int) -> Hashable:
         """Return the compile-time arguments of a step; step: counted over the whole run."""
         return self.algo.static(step - self.first, self.last - self.first)
+
+    @property
+    def steps_by_static(self) -> dict[Hashable, int]:
+        """The number of steps with each compile-time argument; each has a program of its own."""
+        return count_programs(self.algo, self.last - self.first)
 
     @property
     def shapes(self) -> StepShapes:
@@ -460,7 +466,13 @@ def make_program(
         draw=divergence.with_fallback(draw) if rollback else draw,
         step=convolutions.chunk_kernel_gradients(step) if in_chunks else step,
         add_statistics=_make_statistics_step(
-            algo, inputs, classes, other=other, fix=fix
+            algo,
+            inputs,
+            classes,
+            other=other,
+            fix=fix,
+            draw=draw,
+            statics=tuple(count_programs(algo, total)),
         ),
         carry_out=_carry_out,
         logits=inference.make_scorer(decide),
@@ -665,8 +677,14 @@ def _make_statistics_step(
     *,
     other: Iterable[build.BatchTransform],
     fix: Mapping[str, int],
+    draw: Callable[..., train_step.State],
+    statics: Sequence[Hashable],
 ) -> seed_axis.SeedFunction:
-    """Return the function `SeedProgram.add_statistics`; arguments: see `make_seed_step`."""
+    """Return the function `SeedProgram.add_statistics`.
+
+    draw: `SeedProgram.draw`. statics: all compile-time arguments of the stage's steps. Other
+    arguments: see `make_seed_step`.
+    """
     make_batch = _make_batch_maker(inputs, classes, other=other, fix=fix)
 
     def add_statistics(state, argument, shared, static):
@@ -674,16 +692,57 @@ def _make_statistics_step(
         shared_rows, number = shared
         batch = make_batch(argument, shared_rows, number)
         key = prng.stream(_algorithm_key(argument, fix), "statistics")
+        is_frozen_by_program = [
+            _frozen_statistics(algo, draw, batch, key, static_value)
+            for static_value in statics
+        ]
         average = averages.add_statistics(
             state.stats[averages.KEY],
             algo.net,
             batch["image"],
             jax.random.fold_in(key, number),
             number,
+            is_frozen=jax.tree.map(lambda *frozen: all(frozen), *is_frozen_by_program),
         )
         return state._replace(stats={**state.stats, averages.KEY: average}), {}
 
     return add_statistics
+
+
+def _frozen_statistics(
+    algo: base.Algo,
+    draw: Callable[..., train_step.State],
+    batch: base.Batch,
+    key: Any,
+    static: Hashable,
+) -> PyTree:
+    """Return, for each statistic of the network, True if a training step leaves it unchanged.
+
+    draw: `SeedProgram.draw`. batch, key: traced arguments of the step. static: its compile-time
+    argument.
+    """
+    state = jax.eval_shape(draw, prng.key(0), None)
+
+    def new_statistics(old: PyTree, params: PyTree, others: PyTree) -> PyTree:
+        """Return the network's statistics after a step."""
+        stats = {**others, "net": old}
+        _, aux = algo.losses(params, stats, batch, key, static)
+        return aux.stats["net"]
+
+    old = state.stats["net"]
+    jaxpr = jax.make_jaxpr(new_statistics)(old, state.params, state.stats).jaxpr
+    num_statistics = len(jax.tree.leaves(old))
+    assert len(jaxpr.outvars) == num_statistics
+    pairs = zip(jaxpr.invars[:num_statistics], jaxpr.outvars, strict=True)
+    is_frozen = [new_variable is variable for variable, new_variable in pairs]
+    return jax.tree.unflatten(jax.tree.structure(old), is_frozen)
+
+
+def count_programs(algo: base.Algo, steps: int) -> dict[Hashable, int]:
+    """Return the number of steps with each compile-time argument, in a stage of `steps` steps."""
+    if algo.static is base.no_static:
+        return {None: steps}
+    return dict(collections.Counter(algo.static(step, steps) for step in range(steps)))
 
 
 def _carry_out(state, decided, shared, static):

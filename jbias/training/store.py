@@ -14,6 +14,7 @@ import jax
 from etils import epath
 
 from jbias import run_spec
+from jbias.models import trained
 from jbias.runs import checkpoints, record_store, results
 from jbias.runtime import files, heap, messages
 from jbias.runtime import processes as teams
@@ -144,6 +145,8 @@ class RunStore:
             "records": results.dumps(self.evaluation.records) if is_evaluated else "",
             "left": None,
         }
+        if not experiment.has_statistics(step):
+            info[trained.OUTDATED] = True
         accuracies = None
         if without_evaluation:
             info["left"] = {key: run[key] for key in _EVALUATION_ENTRIES if key in run}

@@ -12,7 +12,7 @@ from jbias import data, models, train
 from jbias.algos import base
 from jbias.runs import results
 from jbias.runtime import mesh, signals
-from jbias.training import initial_nets, placement
+from jbias.training import experiment, initial_nets, placement
 from jbias.training import step as train_step
 from jbias.training.averaging import averages, loss_valley
 from tests import smoke_runs, test_resume
@@ -282,6 +282,47 @@ def test_recomputed_statistics_of_norm_groups_are_the_means_over_their_batches()
         averages_net(together)["stats"],
         averages_net(apart)["stats"],
     )
+
+
+@pytest.mark.slow
+def test_statistics_that_training_leaves_unchanged_are_not_recomputed():
+    """A linear probe uses the running statistics, which here are those at the start."""
+    average = dict(name="uniform", first="1 step", statistics="recompute", batches=3)
+    options = config(average, algo=dict(name="linear_probe"))
+    stage = common.with_seeds(smoke_runs.stage(options), (0,))
+    placed = placement.fit_to_devices(stage, mesh.make(1))
+    (start,) = jax.device_get(placed.layout.unpack(placed.start()))
+    states, _ = placed.advance(placed.start(), placed.take(0, 1))
+    *_, states = placed.recompute_statistics(states)
+    (recomputed,) = jax.device_get(placed.layout.unpack(states))
+    assert jax.tree.leaves(start.stats["net"])
+    assert_equal(train_step.net_of(recomputed)["stats"], start.stats["net"])
+
+
+@pytest.mark.slow
+def test_a_checkpoint_without_recomputed_statistics_is_only_resumed(
+    tmp_path, monkeypatch
+):
+    """An error after step 5 saves the states; the average has the statistics of step 4."""
+    average = dict(name="uniform", first="1 step", statistics="recompute", batches=2)
+    c = config(average, eval_every="4 steps", save_every="4 steps", seeds=(0,))
+    c["run"]["steps_per_dispatch"] = 1
+    take = experiment.Experiment.take
+
+    def fail(self, step, until):
+        """Take the next steps, or fail after step 5."""
+        if step == 5:
+            raise RuntimeError("no more steps")
+        return take(self, step, until)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment.Experiment, "take", fail)
+        with pytest.raises(RuntimeError, match="no more steps"):
+            train.run(c, tmp_path)
+    with pytest.raises(ValueError, match="do not fit its average; resume the run"):
+        initial_nets.load_initial_nets(tmp_path, (0,))
+    train.run(c, tmp_path)
+    assert len(initial_nets.load_initial_nets(tmp_path, (0,))) == 1
 
 
 SWAD = dict(name="swad", n_converge=2, n_tolerance=2, tolerance_ratio=0.5)

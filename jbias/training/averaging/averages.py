@@ -33,7 +33,11 @@ so that discarded steps do not count. SWAD cannot be rolled back.
 Statistics of batch norms: "average" averages running statistics like weights. "recompute"
 replaces them, before each evaluation and each save, by the means of the batch statistics over
 `batches` training batches, the first of the stage, as torch.optim.swa_utils.update_bn does. The
-batches, their augmentation and the network's random draws are equal at every evaluation.
+batches, their augmentation and the network's random draws are equal at every evaluation. Statistics
+that training leaves unchanged, as a linear probe does, stay. The images are those of the training
+set after `inputs`, without images that an algorithm makes itself, such as PGD's and Debiased's.
+A checkpoint that is saved after an error, or after a stop signal while images are read from files,
+lacks the recomputation: it is for resuming only.
 """
 
 import types
@@ -384,11 +388,14 @@ def add_statistics(
     image: Float[Array, "b h w c"],
     key: PRNGKeyArray,
     number: Int[Array, ""],
+    *,
+    is_frozen: PyTree | None = None,
 ) -> AverageState:
     """Return the state with a further batch in the mean of its recomputed statistics.
 
-    number: number of the batch from 0; batch 0 starts a new mean. Statistics of batch norms that
-    the network does not use are the averaged ones.
+    number: number of the batch from 0; batch 0 starts a new mean. is_frozen: for each statistic,
+    True if training leaves it unchanged; None: all change. Frozen statistics, and those of batch
+    norms that the network does not use, are the averaged ones.
     """
 
     def keep_batch_statistic(call, args, options, context):
@@ -401,6 +408,13 @@ def add_statistics(
 
     with nn.intercept_methods(keep_batch_statistic):
         _, stats = base.forward(net, state["params"], state["stats"], image, key)
+    if is_frozen is not None:
+        stats = jax.tree.map(
+            lambda frozen, averaged, new: averaged if frozen else new,
+            is_frozen,
+            state["stats"],
+            stats,
+        )
     mean = _add_to_mean(state[trained.RECOMPUTED], stats, number)
     return {**state, trained.RECOMPUTED: mean}
 
