@@ -18,7 +18,7 @@ import re
 import timeit
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -240,9 +240,9 @@ class CompiledStages(NamedTuple):
     devices: jax.sharding.Mesh
     stages: list[Stage]
     fits: list[memory_estimate.Fit]  # One per stage.
-    programs: list[
-        dict[int, Program]
-    ]  # Per stage, by the number of seeds in a program.
+    # Per stage, by the number of seeds in a program: the programs of its steps by their
+    # compile-time argument (`Stage.steps_by_static`).
+    programs: list[dict[int, dict[Hashable, Program]]]
     free: int  # Usable bytes per device.
     strategy_name: str
     not_compared: tuple[str, ...] = ()  # Strategies that only a run would compare.
@@ -253,15 +253,20 @@ class CompiledStages(NamedTuple):
         return strategies.STRATEGIES[self.strategy_name]
 
     def cycles(self) -> float:
-        """Return the estimated cycles of a seed's step in the first stage.
+        """Return the estimated cycles of a seed's step in the first stage, a mean over its steps.
 
         The result is infinite if no seed fits into memory.
         """
         count = self.seeds_per_program(self.resident_seeds(self.fits[0]))
-        program = self.programs[0][count].compiled
-        if not self.does_fit or program is None:
+        stage, programs = self.stages[0], self.programs[0][count]
+        compiled = {static: program.compiled for static, program in programs.items()}
+        if not self.does_fit or None in compiled.values():
             return math.inf
-        return strategy_choice.estimated_cycles(program, self.stages[0], count)
+        cycles = sum(
+            num_steps * strategy_choice.estimated_cycles(compiled[static], stage, count)
+            for static, num_steps in stage.steps_by_static.items()
+        )
+        return cycles / (stage.last - stage.first)
 
     @property
     def does_fit(self) -> bool:
@@ -271,7 +276,9 @@ class CompiledStages(NamedTuple):
     @property
     def per_stage(
         self,
-    ) -> Iterator[tuple[Stage, memory_estimate.Fit, dict[int, Program]]]:
+    ) -> Iterator[
+        tuple[Stage, memory_estimate.Fit, dict[int, dict[Hashable, Program]]]
+    ]:
         """The stages, each with its memory fit and its programs."""
         return zip(self.stages, self.fits, self.programs, strict=True)
 
@@ -377,15 +384,16 @@ def _compile_with(
     programs, fits = [], []
     run = dataclasses.replace(request.run, strategy=strategy_name)
     for stage in built_stages:
-        stage_programs: dict[int, Program] = {}
+        stage_programs: dict[int, dict[Hashable, Program]] = {}
 
         def compile_step(
             step, strategy, shapes, devices, count, stage_programs=stage_programs
         ) -> memory_estimate.Need:
-            """Compile the step, store the program by `count`, and return its `memory_estimate.Need`.
+            """Compile the step, store the program, and return its `memory_estimate.Need`.
 
-            step, strategy, shapes, devices, count: see `memory_estimate.lower_step`. stage_programs: the
-            programs of the stage by number of seeds, to which the program is added.
+            step, strategy, shapes, devices, count: see `memory_estimate.lower_step`.
+            stage_programs: the programs of the stage by number of seeds and compile-time argument,
+            to which the program is added.
             """
             program = _compile_program(
                 request,
@@ -396,7 +404,7 @@ def _compile_with(
                 devices=devices,
                 count=count,
             )
-            stage_programs[count] = program
+            stage_programs.setdefault(count, {})[shapes.static] = program
             return program.need
 
         programs.append(stage_programs)
@@ -642,13 +650,14 @@ def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
     for stage, fit, programs in compiled.per_stage:
         wanted, resident = fit.wanted // spread, compiled.resident_seeds(fit)
         wanted_program = compiled.seeds_per_program(wanted)
-        wanted_need = programs[wanted_program].need
+        wanted_need = _largest_need(programs[wanted_program])
         shared = fit.needed - wanted_need.times(wanted // wanted_program, strategy)
         sets = sum(
             memory_estimate.input_bytes(other, stage) for other in compiled.stages
         )
         program_seeds = compiled.seeds_per_program(resident)
-        need, num_programs = programs[program_seeds].need, resident // program_seeds
+        need = _largest_need(programs[program_seeds])
+        num_programs = resident // program_seeds
         state = num_programs * need.state
         stage_bytes.append(
             {
@@ -674,6 +683,14 @@ def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
         "usable_gib": compiled.free / gib,
         "memory_by_part_gib": {name: size / gib for name, size in largest.items()},
     }
+
+
+def _largest_need(programs: Mapping[Hashable, Program]) -> memory_estimate.Need:
+    """Return the memory that suffices for each of the programs of a stage's steps."""
+    return memory_estimate.Need(
+        state=max(program.need.state for program in programs.values()),
+        work=max(program.need.work for program in programs.values()),
+    )
 
 
 _ESTIMATES = {"tpu": "cycles", "gpu": "kernels", "cpu": "roofline"}
@@ -712,30 +729,33 @@ def _times(
     for stage, fit, programs in compiled.per_stage:
         count = compiled.seeds_per_program(compiled.resident_seeds(fit))
         num_steps = stage.last - stage.first
-        if programs[count].compiled is None:
+        if any(program.compiled is None for program in programs[count].values()):
             return times
         config = spec.stages[stage.number].config
-        cost = program_cost(
-            programs[count],
-            kind,
-            shards=compiled.devices.shape["data"],
-            loops=config["train"].get("accumulate", 1),
-            branch_probability=strategy_choice.gate_probability(config),
-            seeds=count,
-        )
-        runs = num_steps * compiled.seeds_per_share / count
-        sums["seconds"] += runs * cost.seconds
-        sums["bound"] += runs * cost.bound
-        sums["moved"] += runs * cost.moved
+        stage_seconds = 0.0
+        for static, num_steps_of_program in stage.steps_by_static.items():
+            cost = program_cost(
+                programs[count][static],
+                kind,
+                shards=compiled.devices.shape["data"],
+                loops=config["train"].get("accumulate", 1),
+                branch_probability=strategy_choice.gate_probability(config),
+                seeds=count,
+            )
+            runs = num_steps_of_program * compiled.seeds_per_share / count
+            stage_seconds += runs * cost.seconds
+            sums["bound"] += runs * cost.bound
+            sums["moved"] += runs * cost.moved
+            for name, value in cost.parts.items():
+                seconds_by_part[name] = seconds_by_part.get(name, 0.0) + runs * value
+            notes += [note for note in cost.notes if note not in notes]
+        sums["seconds"] += stage_seconds
         sums["images"] += num_steps * stage.order.batch * compiled.seeds
         sums["epochs"] += num_steps / stage.order.steps_per_epoch
         stage_schedule = _schedule(stage, spec.config, total)
         sums["evaluations"] += stage_schedule.num_evaluations
-        for name, value in cost.parts.items():
-            seconds_by_part[name] = seconds_by_part.get(name, 0.0) + runs * value
-        step_seconds = compiled.seeds_per_share / count * cost.seconds
+        step_seconds = stage_seconds / num_steps
         host_rates.append(_host_rates(stage, compiled.seeds, step_seconds))
-        notes += [note for note in cost.notes if note not in notes]
     evaluations = sums["evaluations"] if request.run.evaluate == "here" else 0
     passes = _average_passes(request, compiled)
     evaluation, average_hours = 0.0, 0.0

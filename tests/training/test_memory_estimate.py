@@ -97,7 +97,11 @@ def test_a_containers_limit_counts_without_its_file_cache(tmp_path):
 def make_stage(length: int, **pipelines) -> types.SimpleNamespace:
     """Return the parts of a stage that the bytes of its sets depend on."""
     return types.SimpleNamespace(
-        first=0, last=length, feed=feed.Feed(pipelines, 0), members=range(4)
+        first=0,
+        last=length,
+        feed=feed.Feed(pipelines, 0),
+        members=range(4),
+        steps_by_static={None: length},
     )
 
 
@@ -151,6 +155,23 @@ def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
         run = dataclasses.replace(RUN, together=together)
         fit = memory_estimate.fit([stage], stage, mesh.make(1), run, 1)
         assert fit.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
+
+
+def test_the_largest_program_of_a_stage_decides_what_fits(monkeypatch):
+    """As of Fishr, whose penalty begins later, in a program of its own."""
+    work = {False: 100, True: 700}
+    monkeypatch.setattr(
+        memory_estimate,
+        "step_need",
+        lambda step, strategy, shapes, devices, count: memory_estimate.Need(
+            10, work[shapes.static]
+        ),
+    )
+    stage = make_stage(9)
+    stage.program, stage.shapes = stages.SeedProgram(*(None,) * 4), step_shapes(stage)
+    stage.steps_by_static = {False: 3, True: 6}
+    fit = memory_estimate.fit([stage], stage, mesh.make(1), RUN, 1)
+    assert fit.needed == 4 * 10 + 700
 
 
 def test_stacked_seeds_need_the_working_memory_of_the_stacked_program():

@@ -89,7 +89,7 @@ class Placement:
     def fits_by(self, strategy: str) -> list[Fit]:
         """Return the fit of each stage under a strategy; the result is cached.
 
-        Compiles a step of each stage if the free memory is known. strategy: a name, see
+        Compiles the steps of each stage if the free memory is known. strategy: a name, see
         `strategies.resolve_strategy`, also for errors.
         """
         resolved = strategies.resolve_strategy(strategy, self.devices)
@@ -292,7 +292,19 @@ def fit(
 
     @functools.cache
     def program_need_of(count: int) -> Need:
-        return measure_need(stage.program.step, strategy, shapes, devices, count)
+        """Return the largest need of the programs of the stage's steps."""
+        needs = []
+        for static in stage.steps_by_static:
+            program_shapes = shapes._replace(static=static)
+            needs.append(
+                measure_need(
+                    stage.program.step, strategy, program_shapes, devices, count
+                )
+            )
+        return Need(
+            state=max(need.state for need in needs),
+            work=max(need.work for need in needs),
+        )
 
     def needed(count: int) -> int:
         """Return the bytes per device for `count` seeds on each device."""
