@@ -240,9 +240,14 @@ def is_trained_on(config: Mapping[str, Any]) -> bool:
         """Yield (other options as text, part of a split) of the entry and its "also"."""
         ignored = {*_TRAINING_ENTRIES, *_MATCHING_ENTRIES, "split"}
         for entry in (options, *options.get("also", ())):
-            others = sorted((k, str(v)) for k, v in entry.items() if k not in ignored)
+            remaining = sorted(
+                (k, str(v)) for k, v in entry.items() if k not in ignored
+            )
             with contextlib.suppress(ValueError):
-                yield others, listing.parse_split("split", str(entry.get("split", "")))
+                yield (
+                    remaining,
+                    listing.parse_split("split", str(entry.get("split", ""))),
+                )
 
     train_options = [config.get("train", {})]
     train_options += [stage.get("train", {}) for stage in config.get("stages", ())]

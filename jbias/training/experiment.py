@@ -176,12 +176,14 @@ class Experiment:
         old, new: losses that the averages stored before and after the decisions, by member.
         """
         average, is_last = self.stage.average, step == self.stage.last
-        for member, *losses in zip(self.stage.members, old, new, strict=True):
+        for member, old_losses, new_losses in zip(
+            self.stage.members, old, new, strict=True
+        ):
             old_valley, new_valley = (
                 averages.find_valley(x, options=average.valley, steps=average.steps)
-                for x in losses
+                for x in (old_losses, new_losses)
             )
-            is_measured = not np.array_equal(*losses, equal_nan=True)
+            is_measured = not np.array_equal(old_losses, new_losses, equal_nan=True)
             if new_valley is None or not is_measured:  # A seed that diverged.
                 continue
             text = averages.describe_change(old_valley, new_valley, is_last=is_last)

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import functools
 import math
+import operator
 import os
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -692,17 +693,20 @@ def _make_statistics_step(
         shared_rows, number = shared
         batch = make_batch(argument, shared_rows, number)
         key = prng.stream(_algorithm_key(argument, fix), "statistics")
-        is_frozen_by_program = [
-            _frozen_statistics(algo, draw, batch, key, static_value)
-            for static_value in statics
-        ]
+        is_frozen = functools.reduce(
+            lambda frozen, other: jax.tree.map(operator.and_, frozen, other),
+            (
+                _frozen_statistics(algo, draw, batch, key, static_value)
+                for static_value in statics
+            ),
+        )
         average = averages.add_statistics(
             state.stats[averages.KEY],
             algo.net,
             batch["image"],
             jax.random.fold_in(key, number),
             number,
-            is_frozen=jax.tree.map(lambda *frozen: all(frozen), *is_frozen_by_program),
+            is_frozen=is_frozen,
         )
         return state._replace(stats={**state.stats, averages.KEY: average}), {}
 
@@ -723,9 +727,9 @@ def _frozen_statistics(
     """
     state = jax.eval_shape(draw, prng.key(0), None)
 
-    def new_statistics(old: PyTree, params: PyTree, others: PyTree) -> PyTree:
+    def new_statistics(old: PyTree, params: PyTree, stats: PyTree) -> PyTree:
         """Return the network's statistics after a step."""
-        stats = {**others, "net": old}
+        stats = {**stats, "net": old}
         _, aux = algo.losses(params, stats, batch, key, static)
         return aux.stats["net"]
 

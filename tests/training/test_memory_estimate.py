@@ -158,7 +158,7 @@ def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
 
 
 def test_the_largest_program_of_a_stage_decides_what_fits(monkeypatch):
-    """As of Fishr, whose penalty begins later, in a program of its own."""
+    """Fishr is an example: its penalty begins later, in a program of its own."""
     work = {False: 100, True: 700}
     monkeypatch.setattr(
         memory_estimate,
