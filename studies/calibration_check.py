@@ -68,8 +68,10 @@ def ranked(
         if any(share and float(share) > limits["most_shortcut"] for share in shares):
             continue
         if row["verified_shape"]:
+            guesses = float(row["verified_neither"] or 0) / (int(row["classes"]) - 4)
             shape, texture = (
-                float(row[f"verified_{cue}"]) for cue in ("shape", "texture")
+                max(0.0, float(row[f"verified_{cue}"]) - guesses)
+                for cue in ("shape", "texture")
             )
             cues = shape + texture
             distance = abs(shape / cues - float(row["dial"])) if cues else 0

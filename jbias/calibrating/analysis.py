@@ -11,8 +11,8 @@ curves that were fixed before. Its tables have these definitions:
 - read dial: the dial of the value by the curve of the other families; for hidden networks, by the
   fixed curve
 - error: mean absolute difference of read and planted dial, over ranked networks
-- verified: the share of decisions for the shape among those for shape or texture, on factorial
-  stimuli, which have all combinations of cues
+- verified: the share of decisions for the shape among those for shape or texture, less guesses, on
+  factorial stimuli, which have all combinations of cues (study.verified_reliance)
 
 Networks that share trained streams are not independent, so intervals over networks are somewhat
 too narrow.

@@ -11,6 +11,7 @@ from jbias.calibrating import flags as flags_lib
 from jbias.calibrating import recovery, rows
 from jbias.calibrating import rules as rules_lib
 
+_NUM_CUES = 4  # Shape, texture, colour, size.
 _CONFLICTS = "shape_bias"  # The measure whose n counts decisions for either cue.
 
 
@@ -71,10 +72,9 @@ def prepare(
         evidence = flags_lib.of_row(row, by_cue=by_cue, conflicts=conflicts)
         flags.append(flags_lib.flags(evidence, rules.limits))
     kinds = [[flag.kind for flag in raised] for raised in flags]
-    cues = frame["verified_shape"] + frame["verified_texture"]
     frame = frame.assign(
         above_chance=recovery.above_chance(frame["accuracy"], frame["chance"]),
-        verified=frame["verified_shape"] / cues.where(cues > 0),
+        verified=verified_reliance(frame),
         flags=["; ".join(dict.fromkeys(raised)) for raised in kinds],
         flag_texts=["; ".join(flag.text for flag in raised) for raised in flags],
         is_flagged=[bool(raised) for raised in kinds],
@@ -92,6 +92,23 @@ def prepare(
     details = frame.rename(columns={"images": "test_images"})
     table = table[table["network"].isin(frame["network"])]
     return Study(frame, table.merge(details, on="network", validate="many_to_one"))
+
+
+def verified_reliance(frame: pd.DataFrame) -> pd.Series:
+    """Return the reliance on shape against texture that factorial stimuli verify, without guesses.
+
+    s / (s + t), where s and t are the shares of decisions for the shape and for the texture, each
+    less the share of guesses for one class: verified_neither / (classes - 4), as the four cues of
+    an image are of different classes. Otherwise networks that often guess would seem to rely on
+    both. NaN if s + t is not positive.
+    """
+    guesses = frame["verified_neither"].fillna(0) / (frame["classes"] - _NUM_CUES)
+    shape, texture = (
+        (frame[f"verified_{cue}"] - guesses).clip(lower=0)
+        for cue in ("shape", "texture")
+    )
+    cues = shape + texture
+    return shape / cues.where(cues > 0)
 
 
 def _conflict_decisions(

@@ -250,6 +250,26 @@ def test_networks_that_are_not_as_planted_are_counted_and_left_out():
     assert row_of(result)["networks"] == len(networks) - 2 * 8
 
 
+def test_guesses_do_not_change_the_verified_reliance():
+    """A rule that guesses in a share g of images has dial (1 - g) + g / 16 for the shape."""
+    guessed = 0.75
+    networks = [
+        network._replace(
+            verified_shape=(1 - guessed) * network.dial + guessed / 16,
+            verified_texture=(1 - guessed) * (1 - network.dial) + guessed / 16,
+            verified_colour=guessed / 16,
+            verified_size=guessed / 16,
+            verified_neither=guessed * 12 / 16,
+        )
+        for network in simulated.networks()
+    ]
+    result = analyse(
+        networks, simulated.readings(networks, lambda network: network.dial)
+    )
+    assert (result.planted["error"] < 1e-9).all()
+    assert row_of(result)["networks"] == len(networks)
+
+
 def test_a_family_whose_dial_is_no_share_is_ranked_among_itself_only():
     """A weight of logits is not on the scale of decisions, so that it shifts no curve."""
     ranked = simulated.networks()
