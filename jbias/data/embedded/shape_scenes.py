@@ -352,6 +352,14 @@ def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"
     hue = rng.uniform(low, high) / 60
     saturation = rng.uniform(max(least, 0), 0.9, n)
     saturation *= rng.random(n) > (0.4 if least < 0 else 0)
+    return tint(hue, saturation)
+
+
+def tint(hue: Row, saturation: Row) -> Float[np.ndarray, "n 3"]:
+    """Return RGB colours in [0, 1] with the value 1 in HSV.
+
+    hue: in sixths of the circle, from red at 0 to green at 2. saturation: in [0, 1].
+    """
     offsets = (np.array([5, 3, 1]) + hue[:, None]) % 6
     share = np.clip(np.minimum(offsets, 4 - offsets), 0, 1)
     return 1 - saturation[:, None] * share
@@ -494,8 +502,16 @@ def composed(scenes: Scenes, shape: Ids, share: Plane, size: int) -> Image:
     second tone in each pixel, see `shares`. size: side in pixels.
     """
     inside = coverage(outlines(scenes, shape, size), size)
+    return painted(scenes, inside, share, size)
+
+
+def painted(scenes: Scenes, inside: Plane, share: Plane, size: int) -> Image:
+    """Return images of figures of any outline, without noise; see `composed`.
+
+    inside: share of each pixel that is inside the figure, in [0, 1].
+    """
     first, second, paper = (t[:, None, None] for t in scenes.tones.T)
-    x, y = axes(len(shape), size)
+    x, y = axes(len(inside), size)
     shade = scenes.slope[:, :1, None] * x + scenes.slope[:, 1:, None] * y
     shade = shade + (share - 0.5) * scenes.echo[:, None, None]
     figure = (inside * (first + (second - first) * share))[..., None]
