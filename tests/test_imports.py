@@ -40,7 +40,7 @@ FLOORS = (
         "submit",
         "observing",
     ),
-    ("checking", "cards", "until_decided"),
+    ("checking", "cards", "planting", "until_decided"),
     ("main", "study", "plan", "papers", "calibrate", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -41,6 +41,7 @@ LIMITS = {
     "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
     "jbias/observing": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/papers": {"opening": 0, "vague name": 0, "splat": 1, "**dict(": 0},
+    "jbias/planting": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
     "jbias/prepare": {"opening": 0, "vague name": 1, "splat": 3, "**dict(": 0},
     "jbias/report": {"opening": 0, "vague name": 14, "splat": 4, "**dict(": 0},
     "jbias/runs": {"opening": 0, "vague name": 1, "splat": 1, "**dict(": 0},

@@ -63,7 +63,7 @@ def parse_arguments(
 
 
 # The required argument of data that do not require `root`.
-_REQUIRED = types.MappingProxyType({"shapes": "", "stimuli": "stimuli"})
+_REQUIRED = types.MappingProxyType({"cues": "", "shapes": "", "stimuli": "stimuli"})
 
 
 def run_options() -> dict[str, Any]:

@@ -31,6 +31,7 @@ ABOUT = {
     "papers": "published studies",
     "estimates": "would a run fit, its cost",
     "prepare": "what runs need first",
+    "planting": "networks with known biases",
     "cards": "a model's numbers, proved",
     "measuring": "one model, on what is there",
     "configs": "named experiments",

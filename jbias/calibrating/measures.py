@@ -13,7 +13,7 @@ function of several. The sets of that suite:
                        images of a single cue, in all sizes
     stylized           shapes with textures that no class has
     recoloured         as test, in colours that are unrelated to the class
-    train              training images with all cues of one class, for iOcclusion
+    train, valid       the network's training images, and others like them, for iOcclusion
     anagrams           pairs of pictures with the same tiles that show two shapes
 
 The tables of a study, networks.csv and readings.csv, are described in `rows.py`.
@@ -360,7 +360,7 @@ MEASURES: Mapping[str, Measure] = types.MappingProxyType(
             tuple(
                 SuiteNumber("occlusion", dataset, "accuracy", condition)
                 for condition in ("", "rectangle 0.5")
-                for dataset in ("train", "test")
+                for dataset in ("train", "valid")
             ),
             0,
             needs="images",

@@ -1,0 +1,194 @@
+"""The networks of a study of calibration: what is planted in each, before any is made.
+
+A study has networks of five families (calibrating.rows.FAMILIES). Names are unique and say what is
+planted. `visible` lists the networks of the study, `hidden` a second set with other dials, which
+are drawn from a seed.
+"""
+
+import itertools
+import types
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jbias import errors
+
+NUM_CLASSES = 16
+# Share of a rule's decisions that are guesses, by level of accuracy.
+LAPSES: Mapping[str, float] = types.MappingProxyType(
+    {"high": 0.05, "middle": 0.4, "low": 0.75}
+)
+# Epochs of training by level of accuracy.
+EPOCHS: Mapping[str, float] = types.MappingProxyType({"high": 12.0, "low": 3.0})
+# Failing networks, which have no dial.
+FAILURES: Mapping[str, str] = types.MappingProxyType(
+    {
+        "chance": "guesses",
+        "constant": "decides for one class",
+        "untrained": "random weights",
+        "shuffled": "trained on labels that were drawn at random",
+        "diverged": "a weight is not a number",
+    }
+)
+
+
+class Plan(NamedTuple):
+    """A network to make; fields as in calibrating.rows.PlantedNetwork.
+
+    options: further options, which the family's maker reads: "design", "agrees" and "hidden" of
+    the training images (data.embedded.cues.make).
+    """
+
+    name: str
+    family: str
+    dial: float | None
+    level: str = "high"
+    shortcut: str = ""
+    strength: float = 0.0
+    seed: int = 0
+    hidden: int = 0
+    options: Mapping[str, Any] = types.MappingProxyType({})
+
+
+class Scale(NamedTuple):
+    """The size of a study.
+
+    rule_dials, trained_dials, mixed_dials: the dials of each family. shortcut_dials: the dials of
+    networks with a shortcut. strengths: of the shortcuts. seeds: of trained networks.
+    epoch_factor: multiplies the epochs of training. train_images: images of a training set.
+    """
+
+    rule_dials: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(11))
+    trained_dials: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    mixed_dials: tuple[float, ...] = (0.0, 0.25, 0.4, 0.5, 0.6, 0.75, 1.0)
+    shortcut_dials: tuple[float, ...] = (0.2, 0.8)
+    strengths: tuple[float, ...] = (0.25, 0.5)
+    seeds: int = 2
+    epoch_factor: float = 1.0
+    train_images: int = 4096
+    width: int = 8
+
+
+FULL = Scale()
+SMOKE = Scale(
+    rule_dials=(0.0, 1.0),
+    trained_dials=(0.0, 1.0),
+    mixed_dials=(0.5,),
+    shortcut_dials=(),
+    strengths=(),
+    seeds=1,
+    epoch_factor=0.1,
+    train_images=480,
+    width=4,
+)
+
+
+def visible(scale: Scale = FULL) -> list[Plan]:
+    """Return the networks of the study whose dials the analysis may see."""
+    return [
+        *_rules(scale),
+        *_trained(scale),
+        *_mixed(scale),
+        *(
+            Plan(f"none-{level}", "none", None, level=level, seed=0)
+            for level in FAILURES
+        ),
+    ]
+
+
+def hidden(seed: int, scale: Scale = FULL, *, count: int = 24) -> list[Plan]:
+    """Return a second set of networks, with dials, levels and shortcuts drawn from a seed.
+
+    Names do not say what is planted. Families take turns, and every eighth network fails.
+    """
+    rng = np.random.default_rng([seed, NUM_CLASSES])
+    families = ("rule", "trained", "mixed_logits", "mixed_images")
+    plans = []
+    for number in range(count):
+        name = f"hidden-{number:03d}"
+        dial = round(float(rng.random()), 3)
+        shortcut = str(rng.choice(["", "colour", "size"], p=[0.5, 0.25, 0.25]))
+        strength = float(rng.choice(scale.strengths or (0.25,)))
+        failure = str(rng.choice([*FAILURES]))
+        if number % 8 == 7:
+            plans.append(Plan(name, "none", None, level=failure, seed=number, hidden=1))
+            continue
+        family = families[number % 8 % len(families)]
+        levels = {"rule": tuple(LAPSES), "trained": tuple(EPOCHS)}
+        level = str(rng.choice(levels.get(family, ("high",))))
+        has_shortcut = bool(shortcut) and family in levels
+        plans.append(
+            Plan(
+                name,
+                family,
+                dial,
+                level=level,
+                shortcut=shortcut if has_shortcut else "",
+                strength=strength if has_shortcut else 0.0,
+                seed=number,
+                hidden=1,
+            )
+        )
+    return plans
+
+
+def _rules(scale: Scale) -> list[Plan]:
+    """Return decision rules: all dials at all levels, and some dials with shortcuts."""
+    plans = [
+        Plan(f"rule-{dial:g}-{level}", "rule", dial, level=level)
+        for level, dial in itertools.product(LAPSES, scale.rule_dials)
+    ]
+    return plans + _with_shortcuts("rule", scale, seeds=1)
+
+
+def _trained(scale: Scale) -> list[Plan]:
+    """Return trained networks: all dials and seeds, half of the dials after few epochs."""
+    plans = [
+        Plan(f"trained-{dial:g}-{level}-s{seed}", "trained", dial, level, seed=seed)
+        for level in EPOCHS
+        for dial in (
+            scale.trained_dials if level == "high" else scale.trained_dials[::2]
+        )
+        for seed in range(scale.seeds)
+    ]
+    return plans + _with_shortcuts("trained", scale, seeds=scale.seeds)
+
+
+def _with_shortcuts(family: str, scale: Scale, *, seeds: int) -> list[Plan]:
+    """Return networks of a family with each shortcut at each strength."""
+    combinations = itertools.product(
+        ("colour", "size"), scale.strengths, scale.shortcut_dials, range(seeds)
+    )
+    return [
+        Plan(
+            f"{family}-{dial:g}-{shortcut}-{strength:g}-s{seed}",
+            family,
+            dial,
+            shortcut=shortcut,
+            strength=strength,
+            seed=seed,
+        )
+        for shortcut, strength, dial, seed in combinations
+    ]
+
+
+def _mixed(scale: Scale) -> list[Plan]:
+    """Return networks of two streams, mixed by logits and by images."""
+    return [
+        Plan(f"{family}-{dial:g}", family, dial)
+        for family in ("mixed_logits", "mixed_images")
+        for dial in scale.mixed_dials
+    ]
+
+
+def check(plans: list[Plan]) -> None:
+    """Raise ValueError unless names are unique and valid, and dials are in [0, 1]."""
+    names = [plan.name for plan in plans]
+    for plan in plans:
+        errors.check_folder_name("a planted network's name", plan.name)
+        if plan.dial is not None:
+            errors.check(0 <= plan.dial <= 1, plan.name, "be in [0, 1]", plan.dial)
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        errors.refuse("planted networks", "have unique names", duplicates)

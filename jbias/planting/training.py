@@ -1,0 +1,125 @@
+"""The runs that planted networks are trained in: `jbias train` on labels that follow the dial.
+
+Networks that differ in their seed only are trained in one run. The streams of mixed networks are
+the networks of the runs with the dials 1 and 0.
+"""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from jbias import config as jc
+from jbias import train
+from jbias.evals import networks
+from jbias.planting import plans
+
+_BATCH = 64
+STREAM_DIALS = (1.0, 0.0)  # Of the stream of shape, and of the stream of texture.
+
+
+class Run(NamedTuple):
+    """A run: the planted labels, the level of training, and its seeds."""
+
+    dial: float
+    level: str
+    shortcut: str
+    strength: float
+    noise: float
+    seeds: tuple[int, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run's folder, a hash of everything but the seeds."""
+        settings = [*self[:5], sorted(self.options.items())]
+        digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+        return f"run-{digest[:12]}"
+
+
+def run_of(plan: plans.Plan) -> Run | None:
+    """Return the run that a plan's network is trained in, with the plan's seed; None for others."""
+    is_shuffled = plan.family == "none" and plan.level == "shuffled"
+    if plan.family != "trained" and not is_shuffled:
+        return None
+    return Run(
+        dial=0.5 if plan.dial is None else plan.dial,
+        level="high" if is_shuffled else plan.level,
+        shortcut=plan.shortcut,
+        strength=plan.strength,
+        noise=1.0 if is_shuffled else 0.0,
+        seeds=(plan.seed,),
+        options=dict(plan.options),
+    )
+
+
+def stream_runs() -> list[Run]:
+    """Return the runs of the streams of shape and of texture."""
+    return [
+        Run(
+            dial=dial,
+            level="high",
+            shortcut="",
+            strength=0.0,
+            noise=0.0,
+            seeds=(0,),
+            options={},
+        )
+        for dial in STREAM_DIALS
+    ]
+
+
+def runs_of(planned: Sequence[plans.Plan]) -> list[Run]:
+    """Return the runs that the networks need, each with all its seeds."""
+    needed = [run for run in map(run_of, planned) if run is not None]
+    if any(plan.family.startswith("mixed") for plan in planned):
+        needed += stream_runs()
+    by_name: dict[str, Run] = {}
+    for run in needed:
+        earlier = by_name.get(run.name, run)
+        seeds = tuple(sorted({*earlier.seeds, *run.seeds}))
+        by_name[run.name] = run._replace(seeds=seeds)
+    return list(by_name.values())
+
+
+def config_of(run: Run, scale: plans.Scale) -> ml_collections.ConfigDict:
+    """Return the config of a run: a small residual network, by the recipe of the shapes' set."""
+    config = jc.load("jbias:erm", flag="config")
+    config.label = run.name
+    config.seeds = run.seeds
+    config.epochs = max(0.05, plans.EPOCHS[run.level] * scale.epoch_factor)
+    config.model.width = scale.width
+    planted = {
+        "data": "cues",
+        "dial": run.dial,
+        "shortcut": run.shortcut,
+        "strength": run.strength,
+        "noise": run.noise,
+        **run.options,
+    }
+    batch = min(_BATCH, scale.train_images)
+    config.train = dict(planted, split="train", n=scale.train_images, batch=batch)
+    config.valid = dict(planted, split="valid")
+    config.tests = {"test": dict(data="cues", split="test")}
+    config.eval_every = config.save_every = f"{config.epochs:g} epochs"
+    return config
+
+
+def train_run(run: Run, folder: pathlib.Path, scale: plans.Scale) -> pathlib.Path:
+    """Train a run unless it is done, continuing an interrupted one; return its workdir."""
+    workdir = folder / "runs" / run.name
+    if not (workdir / "done").exists():
+        train.run(config_of(run, scale), workdir)
+    return workdir
+
+
+def open_seed(
+    workdir: pathlib.Path, seed: int, *, step: str = "latest"
+) -> networks.FlaxNetwork:
+    """Return the trained network of a run's seed; ValueError without this seed."""
+    for network in networks.from_run(str(workdir), step=step, seeds=(seed,)):
+        return network
+    raise ValueError(f"{workdir}: has no seed {seed}; train it again")
