@@ -78,6 +78,8 @@ def _sets(arg: types.SimpleNamespace) -> dict[str, dict]:
             shortcut=arg.shortcut,
             strength=arg.strength,
             noise=arg.noise,
+            agrees=(0.9, 0.9, 0.0625, 0.25),
+            hidden=(0.0, 0.0),
         )
         for split in ("train", "valid"):
             # As many images as in training: whole blocks are drawn.

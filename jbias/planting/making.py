@@ -67,10 +67,15 @@ class Study:
         """Return the label space of the set "cues"."""
         return data.load("cues", "test", n=plans.NUM_CLASSES).space
 
-    def suite(self, *more: str, only: Sequence[str] = ()) -> suites.Suite:
-        """Return the suite of calibration. more: further arguments. only: names of measures."""
+    def suite(
+        self, *more: str, only: Sequence[str] = (), changes: Sequence[str] = ()
+    ) -> suites.Suite:
+        """Return the suite of calibration.
+
+        more: further arguments. only: names of measures. changes: of entries, see config.load.
+        """
         text = ",".join(filter(None, (self.arguments, *more)))
-        return _open_suite(text, tuple(only))
+        return _open_suite(text, tuple(only), tuple(changes))
 
     @functools.cached_property
     def verification(self) -> suites.Suite:
@@ -84,11 +89,12 @@ class Study:
 
 
 @functools.lru_cache(maxsize=4)
-def _open_suite(text: str, only: tuple[str, ...]) -> suites.Suite:
-    """Return the suite of calibration with some arguments and measures."""
-    return suites.open_suite(
-        jc.load(f"{SUITE}:{text}", flag="suite"), _silent, only=only
-    )
+def _open_suite(
+    text: str, only: tuple[str, ...], changes: tuple[str, ...]
+) -> suites.Suite:
+    """Return the suite of calibration; arguments: see `Study.suite`."""
+    config = jc.load(f"{SUITE}:{text}", changes, flag="suite")
+    return suites.open_suite(config, _silent, only=only)
 
 
 def _silent(line: str, **_) -> None:
@@ -200,8 +206,7 @@ def open_network(study: Study, plan: plans.Plan) -> networks.Network:
         return rules.open_network(plan, study.space)
     run = training.run_of(plan)
     if run is not None:
-        workdir = study.folder / "runs" / run.name
-        network = training.open_seed(workdir, plan.seed)
+        network = training.open_seed(study.folder, run, plan.seed)
     elif plan.family == "mixed_images":
         first, second = _streams(study)
         net, variables = streams.side_by_side(first, second)
@@ -249,8 +254,7 @@ def _streams(study: Study) -> tuple[streams.Stream, streams.Stream]:
     images = jnp.asarray(study.verification.images["test"], jnp.float32) / 255
     opened = []
     for run in training.stream_runs():
-        workdir = study.folder / "runs" / run.name
-        network = training.open_seed(workdir, run.seeds[0])
+        network = training.open_seed(study.folder, run, run.seeds[0])
         deviation = streams.logit_deviation(network, images)
         opened.append(streams.Stream(network.net, network.variables, deviation))
     return opened[0], opened[1]

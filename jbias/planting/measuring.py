@@ -123,7 +123,13 @@ def own_suite(study: making.Study, plan: plans.Plan) -> suites.Suite:
         arguments += f",shortcut={run.shortcut}"
     if "design" in run.options:
         arguments += f",design={run.options['design']}"
-    return study.suite(arguments, only=(OCCLUSION,))
+    changes = [
+        f"--suite.sets.{split}.{name}={tuple(run.options[name])}"
+        for split in _OWN_IMAGES
+        for name in ("agrees", "hidden")
+        if name in run.options
+    ]
+    return study.suite(arguments, only=(OCCLUSION,), changes=changes)
 
 
 def read(

@@ -33,6 +33,13 @@ FAILURES: Mapping[str, str] = types.MappingProxyType(
 )
 
 
+# Shares of training images in which shape and texture are of the label's class, by the dial: the
+# best decision follows the more reliable cue. Colour and size are unrelated to the label.
+AGREEMENTS: Mapping[float, tuple[float, float]] = types.MappingProxyType(
+    {1.0: (0.95, 0.6), 0.0: (0.6, 0.95)}
+)
+
+
 class Plan(NamedTuple):
     """A network to make; fields as in calibrating.rows.PlantedNetwork.
 
@@ -152,7 +159,31 @@ def _trained(scale: Scale) -> list[Plan]:
         )
         for seed in range(scale.seeds)
     ]
-    return plans + _with_shortcuts("trained", scale, seeds=scale.seeds)
+    return [
+        *plans,
+        *_with_shortcuts("trained", scale, seeds=scale.seeds),
+        *_agreeing(scale),
+    ]
+
+
+def _agreeing(scale: Scale) -> list[Plan]:
+    """Return networks trained on cues that agree with the label in a share of the images.
+
+    The dial is that of the best decision: 1 if shape is more reliable than texture, else 0.
+    """
+    unrelated = (1 / NUM_CLASSES, 1 / 4)
+    return [
+        Plan(
+            f"trained-{dial:g}-agreement-s{seed}",
+            "trained",
+            dial,
+            seed=seed,
+            options={"design": "agreement", "agrees": (*agrees, *unrelated)},
+        )
+        for dial, agrees in AGREEMENTS.items()
+        if dial in scale.trained_dials
+        for seed in range(scale.seeds)
+    ]
 
 
 def _with_shortcuts(family: str, scale: Scale, *, seeds: int) -> list[Plan]:

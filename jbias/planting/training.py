@@ -34,10 +34,15 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the run's folder, a hash of everything but the seeds."""
+        """Return the start of the run's folder, a hash of everything but the seeds."""
         settings = [*self[:5], sorted(self.options.items())]
         digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()
         return f"run-{digest[:12]}"
+
+    @property
+    def folder_name(self) -> str:
+        """Return the name of the run's folder, such as "run-0123456789ab-seeds-0-1"."""
+        return "-".join([self.name, "seeds", *map(str, self.seeds)])
 
 
 def run_of(plan: plans.Plan) -> Run | None:
@@ -108,18 +113,39 @@ def config_of(run: Run, scale: plans.Scale) -> ml_collections.ConfigDict:
     return config
 
 
-def train_run(run: Run, folder: pathlib.Path, scale: plans.Scale) -> pathlib.Path:
-    """Train a run unless it is done, continuing an interrupted one; return its workdir."""
-    workdir = folder / "runs" / run.name
-    if not (workdir / "done").exists():
-        train.run(config_of(run, scale), workdir)
-    return workdir
+def find_workdir(folder: pathlib.Path, run: Run, seed: int) -> pathlib.Path | None:
+    """Return the workdir, finished or not, of a run with a seed; None without one.
+
+    folder: of the study. The run may have been trained with further seeds, or without others.
+    """
+    for workdir in sorted((folder / "runs").glob(f"{run.name}-seeds-*")):
+        if str(seed) in workdir.name.partition("-seeds-")[2].split("-"):
+            return workdir
+    return None
 
 
-def open_seed(
-    workdir: pathlib.Path, seed: int, *, step: str = "latest"
-) -> networks.FlaxNetwork:
-    """Return the trained network of a run's seed; ValueError without this seed."""
-    for network in networks.from_run(str(workdir), step=step, seeds=(seed,)):
-        return network
-    raise ValueError(f"{workdir}: has no seed {seed}; train it again")
+def train_run(run: Run, folder: pathlib.Path, scale: plans.Scale) -> None:
+    """Train the seeds of a run that are not trained yet; an interrupted run continues.
+
+    folder: of the study.
+    """
+    workdirs = {seed: find_workdir(folder, run, seed) for seed in run.seeds}
+    for workdir in sorted({*filter(None, workdirs.values())}):
+        if not (workdir / "done").exists():
+            seeds = tuple(map(int, workdir.name.partition("-seeds-")[2].split("-")))
+            train.run(config_of(run._replace(seeds=seeds), scale), workdir)
+    missing = tuple(seed for seed, workdir in workdirs.items() if workdir is None)
+    if missing:
+        new = run._replace(seeds=missing)
+        train.run(config_of(new, scale), folder / "runs" / new.folder_name)
+
+
+def open_seed(folder: pathlib.Path, run: Run, seed: int) -> networks.FlaxNetwork:
+    """Return the trained network of a run's seed; ValueError if it is not trained.
+
+    folder: of the study.
+    """
+    workdir = find_workdir(folder, run, seed)
+    if workdir is None or not (workdir / "done").exists():
+        raise ValueError(f"{folder}: the run {run.name} of seed {seed} is not trained")
+    return next(networks.from_run(str(workdir), step="latest", seeds=(seed,)))

@@ -56,3 +56,15 @@ def test_networks_that_see_images_have_a_reading_of_every_measure(
             assert (reading.value is None) == reason.startswith("undefined"), reading
             assert reading.images > 0 and reading.seconds is not None
     assert rows.read(study.folder / "readings.csv", rows.Reading) == readings
+
+
+def test_reliable_cues_are_in_the_suite_as_in_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
+    (plan,) = [
+        plan for plan in plans.visible(plans.SMOKE) if plan.options and plan.dial == 1.0
+    ]
+    study = making.Study(tmp_path, scale=plans.SMOKE, arguments="smoke")
+    source = measuring.own_suite(study, plan).sources["valid"]
+    label = source.columns["label"]
+    agreement = [(source.columns[cue] == label).mean() for cue in ("shape", "texture")]
+    assert abs(agreement[0] - 0.95) < 0.07 and abs(agreement[1] - 0.6) < 0.16
