@@ -58,7 +58,7 @@ def test_a_path_and_a_name_give_the_same_config(flag, name, arguments, monkeypat
         (
             "jbias:",
             "suite",
-            "name one of suites/biases, suites/distortion, suites/shape, suites/suppression$",
+            "name one of suites/biases, suites/calibration, suites/distortion, suites/shape, suites/suppression$",
         ),
         ("jbias:", "sweep", "name one of sweeps/eight, sweeps/rates$"),
         ("jbias:common", "config", "no preset jbias:common"),
