@@ -110,14 +110,14 @@ def make(study: Study, planned: Sequence[plans.Plan]) -> list[rows.PlantedNetwor
     plans.check([*planned])
     study.folder.mkdir(parents=True, exist_ok=True)
     train_runs(study, planned)
-    made: list[rows.PlantedNetwork] = []
+    table: list[rows.PlantedNetwork] = []
     for plan in planned:
         if study.is_due():
             break
         with _reporting(study, plan):
-            made.append(make_row(study, plan))
-            write_rows(study.folder / "networks.csv", made, rows.PlantedNetwork)
-    return made
+            table.append(make_row(study, plan))
+            write_rows(study.folder / "networks.csv", table, rows.PlantedNetwork)
+    return table
 
 
 def write_rows(

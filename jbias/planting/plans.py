@@ -20,7 +20,7 @@ LAPSES: Mapping[str, float] = types.MappingProxyType(
     {"high": 0.05, "middle": 0.4, "low": 0.75}
 )
 # Epochs of training by level of accuracy.
-EPOCHS: Mapping[str, float] = types.MappingProxyType({"high": 12.0, "low": 3.0})
+EPOCHS: Mapping[str, float] = types.MappingProxyType({"high": 15.0, "low": 4.0})
 # Failing networks, which have no dial.
 FAILURES: Mapping[str, str] = types.MappingProxyType(
     {
