@@ -41,12 +41,13 @@ def apart(pair):
 
 
 def test_streams_side_by_side_have_the_logits_of_both(pair, apart):
-    together = logits(*streams.side_by_side(*pair))
+    net, variables = streams.side_by_side(pair[0], pair[1])
+    together = logits(net, variables)
     np.testing.assert_allclose(together, np.concatenate(apart, 1), rtol=1e-4)
 
 
 def test_mixed_logits_are_the_weighted_sum_and_open_as_a_network(pair, apart, tmp_path):
-    net, variables = streams.mix_logits(*pair, 0.25)
+    net, variables = streams.mix_logits(pair[0], pair[1], 0.25)
     expected = 0.25 * apart[0] / 2 + 0.75 * apart[1] / 3
     np.testing.assert_allclose(logits(net, variables), expected, rtol=1e-4)
     names = class_names.Classes(cues.CLASSES, "name")
@@ -60,7 +61,7 @@ def test_mixed_logits_are_the_weighted_sum_and_open_as_a_network(pair, apart, tm
 
 
 def test_each_image_is_decided_by_the_stream_that_its_bytes_select(pair, apart):
-    net, variables = streams.side_by_side(*pair)
+    net, variables = streams.side_by_side(pair[0], pair[1])
     decided = np.asarray(streams.decide_by_image(net, 0.5)(variables, IMAGES))
     first = np.asarray(streams.is_first(IMAGES, 0.5))
     expected = np.where(first[:, None], apart[0], apart[1])
