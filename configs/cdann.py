@@ -3,7 +3,7 @@ r"""CDANN (Li et al., ECCV 2018, as in arXiv:2007.01434). Cost: 0.7 of ERM.
 configs/dann.py with a discriminator that knows the class.
 
     jbias train --config=configs/cdann.py
-    jbias train --config=configs/cdann.py:data=pacs,root=DIR
+    jbias train --config=configs/cdann.py:data=pacs,root=DIR,held_out=sketch
 
 configs/common.py lists the arguments after the colon.
 """

@@ -8,7 +8,7 @@ predicted for a TPU v5e are 1.02 and 0.38 of ERM's.
 `conditional=True` is CDANN, as is configs/cdann.py.
 
     jbias train --config=configs/dann.py
-    jbias train --config=configs/dann.py:data=pacs,root=DIR
+    jbias train --config=configs/dann.py:data=pacs,root=DIR,held_out=sketch
 
 configs/common.py lists the other arguments after the colon.
 """

@@ -4,7 +4,7 @@ Environments are the sources or the data's "domain", otherwise the "attribute". 
 and the burn-in, half of the steps, are DomainBed's.
 
     jbias train --config=configs/eqrm.py
-    jbias train --config=configs/eqrm.py:data=pacs,root=DIR,balance=domain
+    jbias train --config=configs/eqrm.py:data=pacs,root=DIR,held_out=sketch
 
 configs/common.py lists the arguments after the colon.
 """

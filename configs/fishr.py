@@ -6,7 +6,7 @@ smallest of its search: its default, 1,000, is for pretrained networks, and too 
 new ones with few examples of each environment in a batch.
 
     jbias train --config=configs/fishr.py
-    jbias train --config=configs/fishr.py:data=pacs,root=DIR,balance=domain
+    jbias train --config=configs/fishr.py:data=pacs,root=DIR,held_out=sketch
 
 configs/common.py lists the arguments after the colon.
 """

@@ -4,11 +4,12 @@ Environments are the sources or the data's "domain", otherwise the "attribute". 
 one of them for meta-test, and 8 of the 16 textures of the embedded set: a loss of few examples is
 noisy. The inner step has the preset's rate: with another `optim.rate` set `algo.inner_rate`, too.
 `variant=domainbed` has DomainBed's inner steps for pairs of environments, and its Adam at 1e-3,
-its rate for small images, in both kinds of steps. Its cost is up to 2 for each environment for
+its rate for small images, in both kinds of steps. It has one environment for meta-test, too;
+DomainBed's default is two (--config.algo.meta_test=2). Its cost is up to 2 for each environment for
 meta-train. The cycles predicted for a TPU v5e are 1.93 of ERM's.
 
     jbias train --config=configs/mldg.py
-    jbias train --config=configs/mldg.py:data=pacs,root=DIR,balance=domain
+    jbias train --config=configs/mldg.py:data=pacs,root=DIR,held_out=sketch
 
 configs/common.py lists the arguments after the colon.
 """

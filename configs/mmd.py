@@ -4,7 +4,7 @@ Between all environments of a batch, as in DomainBed: the sources or the data's 
 otherwise the "attribute". The cost is the number of operations.
 
     jbias train --config=configs/mmd.py
-    jbias train --config=configs/mmd.py:data=pacs,root=DIR
+    jbias train --config=configs/mmd.py:data=pacs,root=DIR,held_out=sketch
 
 configs/common.py lists the arguments after the colon.
 """

@@ -7,7 +7,7 @@ trained for half of the steps without muting (`anneal`), or their features would
 v5e are 1.01 of ERM's.
 
     jbias train --config=configs/rsc.py
-    jbias train --config=configs/rsc.py:data=pacs,root=DIR,balance=domain
+    jbias train --config=configs/rsc.py:data=pacs,root=DIR,held_out=sketch
 
 configs/common.py lists the arguments after the colon.
 """

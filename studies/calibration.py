@@ -10,6 +10,8 @@ docs/which-measure.md, the figure to --figure, the table to stdout. With --hidde
 networks of the hidden set, to --out/hidden. Each part is resumed; stopped by --minutes, the same
 command continues.
 
+Takes about three hours on two cores (an estimate).
+
 `python -m studies.calibration_check` computes the main numbers again from the two tables alone.
 """
 

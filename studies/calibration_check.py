@@ -7,6 +7,8 @@ of jbias.calibrating: rank correlations and isotonic regression are those of sci
 scikit-learn, the rest is written again from the definitions in docs/calibrate.md. For the measures
 with the smallest error, compares rho, error, bias and coverage with measures.csv, ten numbers in
 all, and prints a line for each. Exit code 1 if one differs by more than 1e-5.
+
+Takes about ten seconds on two cores.
 """
 
 import csv

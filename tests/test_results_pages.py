@@ -25,6 +25,7 @@ WITHOUT_REPORT = (  # These studies only have rows in all.csv.
     "tiny-imagenet",
     "photographs",
     "held-out-styles",
+    "calibration",
 )
 FOLDERS = sorted(
     path

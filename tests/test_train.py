@@ -251,6 +251,7 @@ EXPERIMENT = types.SimpleNamespace(
     placed=types.SimpleNamespace(
         layout=types.SimpleNamespace(unpack=lambda states: states)
     ),
+    has_statistics=lambda step: True,
 )
 
 

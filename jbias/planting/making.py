@@ -49,7 +49,7 @@ class Study:
         folder: str | pathlib.Path,
         *,
         scale: plans.Scale = plans.FULL,
-        say: console.Say = print,
+        say: console.Say = lambda line: None,
         is_due: Callable[[], bool] = lambda: False,
         arguments: str = "",
     ):

@@ -72,7 +72,7 @@ def test_values_and_arguments_after_two_dashes_are_no_flags():
 @cases.each(
     ("main", "argv", "message"),
     [
-        (evaluate.main, ["--suite=jbias:"], "name one of suites/biases, suites/dis"),
+        (evaluate.main, ["--suite=jbias:"], "name one of suites/biases, suites/cal"),
         (study.main, ["--config=jbias:"], "name one of asam, augmix, biasbed"),
         (evaluate.main, ["--suite=jbias:suites/biasses"], "mean 'suites/biases'"),
     ],
