@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ import pytest
 
 EXECUTABLE = os.environ.get("CHROME") or shutil.which("chromium")
 needed = pytest.mark.skipif(not EXECUTABLE, reason="needs chromium")
+SILENCE_SECONDS = 60
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -170,8 +172,14 @@ class Browser:
             ]
 
     def receive(self) -> dict:
-        """Return the next message; events are added to `events`."""
+        """Return the next message; events are added to `events`.
+
+        AssertionError if there is none for SILENCE_SECONDS; the browser is then killed.
+        """
         while b"\0" not in self._buffer:
+            if not select.select([self._input], [], [], SILENCE_SECONDS)[0]:
+                self._process.kill()
+                raise AssertionError(f"chromium was silent for {SILENCE_SECONDS} s")
             data = os.read(self._input, 2**20)
             assert data, "chromium has ended"
             self._buffer += data

@@ -119,6 +119,7 @@ def assert_close(tree, expected, rel):
         np.testing.assert_allclose(leaf, expected_leaf, rtol=0, atol=rel * scale)
 
 
+@pytest.mark.slow
 @cases.each("name", ("dann", "dann_penalty", "cdann", "mmd"))
 def test_losses_gradients_and_weights_are_the_references(name):
     """Losses to 1e-6, gradients to 1e-5 of the largest, and weights after all steps of Adam."""

@@ -161,6 +161,7 @@ def test_biasbeds_variant_drops_in_evaluation_deterministically(net, variables, 
     np.testing.assert_array_equal(logits, biasbed.decide(variables, image))
 
 
+@pytest.mark.slow
 def test_biasbeds_variant_predicts_images_independently(net, variables, image):
     """A prediction does not depend on the batch or on the place in it."""
     decide = infodrop.make(net, variant="biasbed").decide

@@ -108,6 +108,7 @@ def test_the_gradient_is_of_first_order(meta_test):
     assert algo.whole_batch
 
 
+@pytest.mark.slow
 def test_the_divergence_of_views_is_added_with_its_gradient():
     order = (1, 2, 0)
     rows = np.arange(14)

@@ -7,6 +7,7 @@ from jbias.calibrating import measures, rows
 from jbias.measures import cue_conflict, decisions
 from jbias.planting import making, measuring, plans, rules
 
+pytestmark = pytest.mark.slow  # All tests make and measure a study.
 DIALS = (0.25, 0.75)
 PLANNED = [
     *(plans.Plan(f"rule-{dial:g}", "rule", dial) for dial in DIALS),

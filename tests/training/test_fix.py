@@ -30,6 +30,7 @@ def plain():
     return {seed: weights(seed) for seed in (0, 5)}
 
 
+@pytest.mark.slow
 def test_fixing_all_sources_to_a_seed_gives_that_seed(plain):
     fixed = weights(0, **dict.fromkeys(SOURCES, 5))
     np.testing.assert_array_equal(fixed, plain[5])

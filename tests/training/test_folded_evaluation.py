@@ -108,6 +108,7 @@ def records(workdir):
     return results.read([workdir]).drop(columns="workdir").astype({"metric": str})
 
 
+@pytest.mark.slow
 def test_a_folded_run_records_the_difference_from_exact_logits(runs):
     """Per seed and evaluation; a CPU folds batch norms only for eval_norm="folded"."""
     exact, folded = records(runs["auto"]), records(runs["folded"])

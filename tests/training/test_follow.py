@@ -370,6 +370,7 @@ def test_a_run_and_its_follower_may_both_be_killed(run_here, tmp_path):
     assert_same_end(run_here, workdir)
 
 
+@pytest.mark.slow
 def test_a_follower_records_that_it_folds_batch_norms(tmp_path):
     """It records their number and the largest change of a logit, like a run."""
     workdir = tmp_path / "run"
@@ -385,6 +386,7 @@ def test_a_follower_records_that_it_folds_batch_norms(tmp_path):
     assert "folding_difference" in metrics
 
 
+@pytest.mark.slow
 def test_a_follower_records_that_it_folds_differently_from_the_run(run_here):
     """Such as a CPU that evaluates the run of an accelerator."""
     workdir = epath.Path(run_here)

@@ -44,6 +44,7 @@ def test_a_profiled_run_has_the_records_of_a_run_without_a_profile(tmp_path):
     assert list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))
 
 
+@pytest.mark.slow
 def test_steps_of_a_compiled_loop_are_profiled_one_by_one(tmp_path, monkeypatch):
     """The first of four steps compiles the program; the other three are traced."""
     monkeypatch.setattr(
