@@ -331,7 +331,8 @@ def test_a_block_that_is_stopped_is_dropped_and_early_answers_do_not_count(
     )
     visit.run(start)
     early = visit.run(
-        "(() => { session.isOpen = false; decide(0, 0); return session.trials.length; })()"
+        "(() => { const isOpen = session.isOpen; session.isOpen = false; decide(0, 0);"
+        " session.isOpen = isOpen; return session.trials.length; })()"
     )
     assert early == 0
     visit.run(UNTIL_OPEN)
