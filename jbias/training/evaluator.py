@@ -305,7 +305,8 @@ class Evaluator:
         """Yield the records of one seed's evaluation at a step.
 
         Records of the data set "train": the mean of each metric since the previous evaluation,
-        `difference` if it is finite, and the metrics of `valley`. Instead of these records, a diverged seed has a record
+        `difference` if it is finite, and the metrics of `valley`. Instead of these
+        records, a diverged seed has a record
         "diverged", whose value is the step at which the seed diverged. Each rollback in this stage
         so far has a record "rolled_back", whose value is the factor on the learning rate.
 

@@ -38,7 +38,8 @@ class Monitor:
 
     diverged: the step at which a seed diverged, by seed. rolled_back: failed steps by seed. sums,
     maxima: values by metric, by seed; maxima only for norms of gradients. counts: number of steps
-    in each sum, by metric, by seed; steps may have different metrics. resets: number of calls of `reset`.
+    in each sum, by metric, by seed; steps may have different metrics. resets: number of
+    calls of `reset`.
     latest: class loss of the last step that was read, averaged over the seeds that did not fail;
     None before such a step. _pending: (step, metrics, split) of each step that is not read yet, the
     oldest first; see `add`.

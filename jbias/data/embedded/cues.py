@@ -293,13 +293,7 @@ def _blocks(split: str, n: int, seed: int) -> Iterator[_Block]:
 def _draw(split: str, n: int, *, seed: int, **options) -> dict[str, np.ndarray]:
     """Return {name: array} of the first n images: "image", "label" and further columns."""
     blocks = [_draw_block(split, block, **options) for block in _blocks(split, n, seed)]
-    joined = {
-        name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
-    }
-    return {
-        name: array if name == "image" else array.astype(np.int32)
-        for name, array in joined.items()
-    }
+    return shapes.join_blocks(blocks)
 
 
 def _draw_block(

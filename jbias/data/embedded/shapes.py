@@ -57,7 +57,7 @@ of each factor has at least three in ten images; "recoloured" has no grey.
 
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -331,6 +331,14 @@ def _draw(
         _draw_block(split, block, size=size, correlation=correlation)
         for block in _blocks(split, n, seed)
     ]
+    return join_blocks(blocks)
+
+
+def join_blocks(blocks: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return {name: array} of the images of all blocks, in order; columns become int32.
+
+    blocks: {name: array} of each block: "image", and columns.
+    """
     joined = {
         name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
     }

@@ -19,7 +19,8 @@ swad: Cha et al., NeurIPS 2021 (https://arxiv.org/abs/2102.08604): the mean over
   training that validation losses choose (`loss_valley`). The validation losses are those of the
   current network on the run's validation set, measured before each evaluation, which then
   evaluates the average as if training ended there. Without convergence, the average is that of the
-  steps since the evaluation before. Records of training have the stretch (`Valley`). Code: https://github.com/khanrc/swad at
+  steps since the evaluation before. Records of training have the stretch (`Valley`).
+  Code: https://github.com/khanrc/swad at
   252190e, domainbed/swad.py and trainer.py. Deviations: the first evaluation is after the first
   interval, not after the first step; a run goes on after the valley has ended, and its average
   stays; losses are means over all validation images, not over domains.
