@@ -50,7 +50,8 @@ class RowProgram(NamedTuple):
     """A lowered row.
 
     times: runs of the program in one step of all seeds. gradient_bytes: bytes of one
-    gradient of all seeds' weights; 0 for a program that does not train.
+    gradient of the weights that the step trains, of all seeds; 0 for a program that does not
+    train.
     """
 
     lowered: jax.stages.Lowered
@@ -165,16 +166,15 @@ def lower_training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowPro
     state = jax.eval_shape(init, key, None)
     strategy = strategies.resolve_strategy(row.strategy, devices)
     in_one_program = strategy.stacked or strategy.dispatch == "unrolled"
-    step_shapes = stages.StepShapes(
-        state, key, step_data, stored, algo.static(row.step, _NUM_STEPS)
-    )
+    static = algo.static(row.step, _NUM_STEPS)
+    step_shapes = stages.StepShapes(state, key, step_data, stored, static)
     count = row.seeds if in_one_program else 1
     lowered = memory_estimate.lower_step(
         seed_step, strategy, step_shapes, devices, count
     )
-    gradient_bytes = row.seeds * collectives.gradient_bytes(algo, state.params)
+    size = collectives.gradient_bytes(algo, state.params, static=static)
     times = 1 if in_one_program else row.seeds
-    return RowProgram(lowered, times, gradient_bytes)
+    return RowProgram(lowered, times, gradient_bytes=row.seeds * size)
 
 
 def lower_evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> RowProgram:

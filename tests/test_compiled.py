@@ -16,11 +16,12 @@ from benchmarks import (
     compiled_peers,
     compiled_read,
     compiled_rows,
+    compiled_step,
     roofline,
 )
 from jbias import algos, models
 from jbias.runtime import mesh, xla
-from jbias.training.tuning import hlo
+from jbias.training.tuning import hlo, memory_estimate
 from tests import cases, programs, smoke_runs
 
 NAMES = ("erm", "padain", "infodrop")
@@ -200,6 +201,19 @@ def test_rows_describe_the_compiled_programs():
     ):
         with pytest.raises(ValueError, match="row: "):
             compiled_rows.parse(wrong)
+
+
+def test_a_step_counts_the_gradients_of_the_weights_that_it_trains(monkeypatch):
+    """A step of DANN trains the network or the discriminator, which has three layers."""
+    monkeypatch.setattr(memory_estimate, "lower_step", lambda *args: None)
+    erm, network, discriminator = (
+        compiled_step.lower_training(compiled_rows.parse(name), mesh.make(1))
+        for name in ("tiny/erm", "tiny/dann,step=4", "tiny/dann,step=5")
+    )
+    assert network.gradient_bytes == erm.gradient_bytes
+    features, width, groups = 32, 256, compiled_step.GROUPS
+    sizes = (features + 1) * width, (width + 1) * width, (width + 1) * groups
+    assert discriminator.gradient_bytes == 4 * sum(sizes)
 
 
 def test_every_algorithm_and_input_has_a_row():
