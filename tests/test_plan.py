@@ -8,12 +8,15 @@ import re
 import types
 
 import jax
+import numpy as np
 import pytest
 
 from jbias import config as jc
 from jbias import plan, run_estimates, run_spec, train
+from jbias.algos import base, dann, fishr
 from jbias.runs import costs
-from jbias.training import input_plan, strategies
+from jbias.runtime import mesh
+from jbias.training import feed, input_plan, stages, strategies
 from jbias.training.averaging import averages, loss_valley
 from jbias.training.tuning import (
     gpu_time,
@@ -22,7 +25,7 @@ from jbias.training.tuning import (
     strategy_choice,
     targets,
 )
-from tests import cases
+from tests import cases, domainbed
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
 NO_TPU = importlib.util.find_spec("libtpu") is None
@@ -471,6 +474,86 @@ def test_images_cost_by_whole_batches_and_pixels():
     assert cost.seconds({}) == 0
     assert cost.seconds({(2, 2): 20}) == 2 * 3.0
     assert cost.seconds({(2, 2): 21, (4, 4): 10}) == 3 * 3.0 + 4 * 3.0
+
+
+def planned_stage(algo: base.Algo, *, num_steps: int) -> stages.Stage:
+    """Return a stage of which a plan needs its steps and their programs, for four seeds."""
+    order = types.SimpleNamespace(batch=8, steps_per_epoch=10)
+    pipeline = types.SimpleNamespace(
+        order=order, streams=False, shapes=lambda: (np.zeros(8, np.int32), {})
+    )
+    config = {
+        "train": {},
+        "algo": {},
+        "eval_every": "1 epoch",
+        "save_every": "1 epoch",
+        "run": {"evaluate": "elsewhere"},
+    }
+    return stages.Stage(
+        spec=types.SimpleNamespace(number=0, config=config),
+        members=range(4),
+        first=0,
+        last=num_steps,
+        algo=algo,
+        shape=(8, 8),
+        feed=feed.Feed({"train": pipeline}, first=0),
+        program=None,
+        program_for=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "options"), [(dann.make, {"d_steps": 3}), (fishr.make, {"anneal": 0.3})]
+)
+def test_a_plan_adds_the_times_of_all_steps(monkeypatch, make, options):
+    """Each step takes the time of its own program, of which DANN and Fishr have two."""
+    num_steps = 40
+    algo = make(domainbed.Perceptron(), columns=domainbed.COLUMNS, **options)
+    stage = planned_stage(algo, num_steps=num_steps)
+    statics = [algo.static(step, num_steps) for step in range(num_steps)]
+    seconds = dict(zip(dict.fromkeys(statics), (2.0, 7.0), strict=True))
+    monkeypatch.setattr(
+        run_estimates,
+        "program_cost",
+        lambda program, *args, **options: run_estimates.ProgramCost(
+            {"convolutions": 0.75 * program.flops, "guard": 0.25 * program.flops},
+            bound=program.flops / 2,
+            moved=3 * program.flops,
+            notes=[],
+        ),
+    )
+    need = memory_estimate.Need(1, 1)
+    programs = {
+        static: run_estimates.Program(object(), need, flops=x)
+        for static, x in seconds.items()
+    }
+    fit = memory_estimate.Fit(count=4, wanted=4, needed=1, least=0)
+    compiled = run_estimates.CompiledStages(
+        mesh.make(1), [stage], [fit], [{1: programs}], 1, "looped"
+    )
+    request = types.SimpleNamespace(
+        spec=types.SimpleNamespace(config=stage.spec.config, stages=[stage.spec]),
+        target=types.SimpleNamespace(kind=targets.KINDS["v5e"]),
+        run=types.SimpleNamespace(evaluate="elsewhere"),
+        tests={},
+    )
+    times = run_estimates._times(request, compiled, [])
+    total = 4 * sum(seconds[static] for static in statics)
+    assert times["run_hours"] == pytest.approx(total / 3600)
+    assert times["step_ms"] == pytest.approx(1000 * total / num_steps)
+    assert times["roofline_ms"] == pytest.approx(times["step_ms"] / 2)
+    assert times["moved_bytes_per_step"] == pytest.approx(3 * total / num_steps)
+    assert times["epoch_s"] == pytest.approx(total / 4)
+    by_part = {"convolutions": 0.75, "guard": 0.25}
+    assert times["by_part"] == pytest.approx(
+        {name: share * times["step_ms"] for name, share in by_part.items()}
+    )
+    # The strategy is chosen by the mean of a step's cycles.
+    monkeypatch.setattr(
+        strategy_choice, "estimated_cycles", lambda text, stage, count: cycles[text]
+    )
+    cycles = {program.compiled: program.flops for program in programs.values()}
+    assert compiled.cycles() == pytest.approx(total / 4 / num_steps)
 
 
 def test_parts_of_the_step_equal_those_of_programs():
