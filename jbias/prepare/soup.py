@@ -21,6 +21,9 @@ is greedy. Deviations: the batch norms of DiWA are frozen. Here they are trained
 statistics are computed from training images for each soup (--statistics=recompute), because a mean
 of the members' statistics does not fit the averaged weights. A seed's network is that of its step
 with the best validation accuracy, as there (--step).
+
+Images that are read from files are read again for each soup: a greedy soup depends on the accuracy
+of the soup before, which needs all validation images, too.
 """
 
 import argparse
