@@ -7,7 +7,8 @@ does not show the cue, it guesses. So the probability of each decision is known 
 Logits are the logarithms of these probabilities plus Gumbel noise. The largest is then a draw from
 the probabilities, and the order of the others is a draw without replacement, from which the ranks
 of both cues are computed (Gumbel 1954; Yellott 1977, https://doi.org/10.1016/0022-2496(77)90026-8).
-A rule sees no pixels: it gives no decisions about changed images.
+Every rule has noise of its own: with common noise, values of rules would rise with their dials by
+construction, and rules would not be independent. A rule sees no pixels: it gives no decisions about changed images.
 """
 
 import dataclasses
@@ -139,7 +140,8 @@ class RuleNetwork(networks.Network):
             raise ValueError(f"{self.name}: {NEEDS_IMAGES}")
         num_images = len(columns["label"])
         shares = probabilities(self.rule, classes, num_images)
-        stream = [self.seed, zlib.crc32(origin.dataset.encode())]
+        texts = (self.name, origin.dataset)
+        stream = [self.seed, *(zlib.crc32(text.encode()) for text in texts)]
         noise = np.random.default_rng(stream).gumbel(size=shares.shape)
         with np.errstate(divide="ignore"):
             logits = np.log(shares) + noise
@@ -164,7 +166,7 @@ def open_network(plan: plans.Plan, space: str) -> RuleNetwork:
         name=plan.name,
         classes=cues.CLASSES,
         space=space,
-        digest=f"{zlib.crc32(repr((rule, plan.seed)).encode()):08x}",
+        digest=f"{zlib.crc32(repr((rule, plan.seed, plan.name)).encode()):08x}",
         fields=types.MappingProxyType(fields),
         about={"category": plan.family},
         rule=rule,

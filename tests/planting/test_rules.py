@@ -77,6 +77,18 @@ def test_decisions_do_not_depend_on_batches():
     np.testing.assert_array_equal(few, whole[np.array([7, 3])])
 
 
+def test_rules_guess_and_choose_cues_independently_of_each_other():
+    """With common noise, two rules of one dial would agree on every image."""
+    first, second = (
+        decided(plans.Plan(name, "rule", 0.5, level="high"), COLUMNS) == EVERY.shape
+        for name in ("a", "b")
+    )
+    agreement = (first == second).mean()
+    share = 0.95 * (0.5 + 0.5 / 16) + 0.05 / 16  # Shape and texture may agree.
+    expected = share**2 + (1 - share) ** 2
+    assert abs(agreement - expected) < 0.06
+
+
 def test_failing_rules_are_constant_or_at_chance():
     constant = plans.Plan("c", "none", None, level="constant", seed=5)
     assert {*decided(constant, COLUMNS).tolist()} == {5}
