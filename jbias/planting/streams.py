@@ -8,8 +8,10 @@ sites have the channels of both streams.
 mixed_logits: the linear layer is the weighted sum of both streams' layers. The dial m is the
 weight of the shape's stream; logits are divided by their standard deviation first, so that both
 streams have equal weight at m = 1/2.
-mixed_images: a hash of an image's bytes selects the stream that decides, that of shape with
-probability m. So m is exactly the expected share of decisions by the stream of shape; it is the
+mixed_images: a hash of an image's bytes and of a salt selects the stream that decides, that of shape
+with probability m. Networks have different salts: with a common one, the images that the stream of
+shape decides at one dial would be among those at each higher dial, so that values would rise with
+the dial by construction. m is exactly the expected share of decisions by the stream of shape; it is the
 share of decisions for the shape as far as both streams are right.
 """
 
@@ -108,13 +110,14 @@ def mix_logits(
     return net.clone(classes=k), variables
 
 
-def image_hash(image: Float[Array, "b h w 3"]) -> Int[Array, "b"]:
+def image_hash(image: Float[Array, "b h w 3"], *, salt: int = 0) -> Int[Array, "b"]:
     """Return a hash of each image's bytes, uniform over 0 ... 2**32 - 1.
 
-    image: in [0, 1], rounded to bytes.
+    image: in [0, 1], rounded to bytes. salt: 0 to 2**32 - 1; hashes by different salts are
+    independent.
     """
     values = jnp.round(image * 255).astype(jnp.uint32).reshape(len(image), -1)
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng([_SEED, salt])
     weights = rng.integers(1, 2**32, values.shape[1], dtype=np.uint32) | np.uint32(1)
     mixed = jnp.sum(values * weights[None], axis=1, dtype=jnp.uint32)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
@@ -122,19 +125,21 @@ def image_hash(image: Float[Array, "b h w 3"]) -> Int[Array, "b"]:
     return mixed ^ (mixed >> 16)
 
 
-def is_first(image: Float[Array, "b h w 3"], share: float) -> Shaped[Array, "b"]:
+def is_first(
+    image: Float[Array, "b h w 3"], share: float, *, salt: int = 0
+) -> Shaped[Array, "b"]:
     """Return for each image whether the first stream decides: for a share of all images."""
     if share >= 1:
         return jnp.ones(len(image), bool)
-    return image_hash(image) < jnp.uint32(share * 2**32)
+    return image_hash(image, salt=salt) < jnp.uint32(share * 2**32)
 
 
 @functools.cache
-def decide_by_image(net: nn.Module, share: float) -> Callable:
+def decide_by_image(net: nn.Module, share: float, *, salt: int = 0) -> Callable:
     """Return a function (variables, images) -> logits of the stream that the image selects.
 
-    net: module of `side_by_side`. share: of images that the first stream decides. Equal arguments
-    get one function, so that it is compiled once.
+    net: module of `side_by_side`. share: of images that the first stream decides. salt: of the
+    hash. Equal arguments get one function, so that it is compiled once.
     """
     apply = networks.make_apply(net)
 
@@ -144,6 +149,7 @@ def decide_by_image(net: nn.Module, share: float) -> Callable:
         """Return the first half of the logits for selected images, else the second half."""
         logits = apply(variables, image)
         k = logits.shape[1] // 2
-        return jnp.where(is_first(image, share)[:, None], logits[:, :k], logits[:, k:])
+        selected = is_first(image, share, salt=salt)
+        return jnp.where(selected[:, None], logits[:, :k], logits[:, k:])
 
     return decide

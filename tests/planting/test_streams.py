@@ -69,18 +69,20 @@ def test_each_image_is_decided_by_the_stream_that_its_bytes_select(pair, apart):
 
 
 def test_the_first_stream_decides_its_share_of_images():
-    """One byte decides; the share is binomial, and images of one share keep their stream."""
+    """One byte decides; the share is binomial, and selections by two salts are independent."""
     rng = np.random.default_rng(1)
     images = np.repeat(rng.integers(0, 256, (1, 32, 32, 3)), 4000, axis=0)
     images[:, 3, 4, 0] = np.arange(4000) % 256
     images[:, 5, 6, 1] = np.arange(4000) // 256
     images = jnp.asarray(images / 255, jnp.float32)
     selected = {
-        share: np.asarray(streams.is_first(images, share)) for share in (0.2, 0.7)
+        share: np.asarray(streams.is_first(images, share, salt=int(10 * share)))
+        for share in (0.2, 0.7)
     }
     for share, is_first in selected.items():
         assert abs(is_first.mean() - share) < 5 * np.sqrt(share * (1 - share) / 4000)
-    assert (selected[0.7] | ~selected[0.2]).all()
+    both = (selected[0.2] & selected[0.7]).mean()
+    assert abs(both - 0.2 * 0.7) < 5 * np.sqrt(0.14 * 0.86 / 4000)
     assert np.asarray(streams.is_first(images, 1.0)).all()
     assert not np.asarray(streams.is_first(images, 0.0)).any()
 
