@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
@@ -208,10 +209,11 @@ def open_network(study: Study, plan: plans.Plan) -> networks.Network:
     if run is not None:
         network = training.open_seed(study.folder, run, plan.seed)
     elif plan.family == "mixed_images":
-        first, second = _streams(study)
+        first, second = _streams(study, plan.seed)
         net, variables = streams.side_by_side(first, second)
         network = _flax_network(study, plan, net, variables)
-        decide = streams.decide_by_image(net, plan.dial)
+        salt = zlib.crc32(plan.name.encode())
+        decide = streams.decide_by_image(net, plan.dial, salt=salt)
         network = dataclasses.replace(network, decide=decide)
     else:
         network = networks.from_file(str(_written(study, plan)), name=plan.name)
@@ -224,7 +226,8 @@ def _written(study: Study, plan: plans.Plan) -> pathlib.Path:
     folder = study.folder / "networks" / plan.name
     if not (folder / "config.json").exists():
         if plan.family == "mixed_logits":
-            net, variables = streams.mix_logits(*_streams(study), plan.dial)
+            first, second = _streams(study, plan.seed)
+            net, variables = streams.mix_logits(first, second, plan.dial)
         else:
             net, variables = _failing(study, plan)
         names = class_names.Classes(cues.CLASSES, study.space)
@@ -249,11 +252,14 @@ def _failing(study: Study, plan: plans.Plan) -> tuple[nn.Module, Mapping[str, Py
     return net, variables
 
 
-def _streams(study: Study) -> tuple[streams.Stream, streams.Stream]:
-    """Return the streams of shape and of texture, with the deviation of their logits on "test"."""
+def _streams(study: Study, seed: int) -> tuple[streams.Stream, streams.Stream]:
+    """Return the streams of shape and of texture, with the deviation of their logits on "test".
+
+    seed: of both streams.
+    """
     images = jnp.asarray(study.verification.images["test"], jnp.float32) / 255
     opened = []
-    for run in training.stream_runs():
+    for run in training.stream_runs(seed):
         network = training.open_seed(study.folder, run, run.seeds[0])
         deviation = streams.logit_deviation(network, images)
         opened.append(streams.Stream(network.net, network.variables, deviation))
@@ -279,7 +285,7 @@ def _flax_network(
         name=plan.name,
         classes=cues.CLASSES,
         space=study.space,
-        digest=f"{trained.weights_digest([dict(variables)])}-{plan.dial}",
+        digest=f"{trained.weights_digest([dict(variables)])}-{plan.dial}-{plan.name}",
         fields=fields,
         about={"category": plan.family},
         net=net,

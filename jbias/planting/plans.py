@@ -2,7 +2,7 @@
 
 A study has networks of five families (calibrating.rows.FAMILIES). Names are unique and say what is
 planted. `visible` lists the networks of the study, `hidden` a second set with other dials, which
-are drawn from a seed.
+are drawn from a seed. Mixed networks of the second set have streams of their own.
 """
 
 import itertools
@@ -21,6 +21,19 @@ LAPSES: Mapping[str, float] = types.MappingProxyType(
 )
 # Epochs of training by level of accuracy.
 EPOCHS: Mapping[str, float] = types.MappingProxyType({"high": 15.0, "low": 4.0})
+# Of each eight hidden networks. Measures that change images cannot be read from rules, so that most
+# hidden networks see images; networks mixed by images need no training of their own.
+_HIDDEN_FAMILIES = (
+    "rule",
+    "trained",
+    "mixed_images",
+    "mixed_logits",
+    "trained",
+    "mixed_images",
+    "mixed_images",
+    "none",
+)
+_HIDDEN_STREAMS = 100  # Seed of the streams of hidden mixed networks.
 # Failing networks, which have no dial.
 FAILURES: Mapping[str, str] = types.MappingProxyType(
     {
@@ -37,6 +50,11 @@ FAILURES: Mapping[str, str] = types.MappingProxyType(
 # best decision follows the more reliable cue. Colour and size are unrelated to the label.
 AGREEMENTS: Mapping[float, tuple[float, float]] = types.MappingProxyType(
     {1.0: (0.95, 0.6), 0.0: (0.6, 0.95)}
+)
+# Shares of training images without the shape, and without the texture, by the dial: the more
+# reliable cue is the less available one.
+AVAILABILITIES: Mapping[float, tuple[float, float]] = types.MappingProxyType(
+    {1.0: (0.5, 0.0), 0.0: (0.0, 0.5)}
 )
 
 
@@ -64,6 +82,7 @@ class Scale(NamedTuple):
     rule_dials, trained_dials, mixed_dials: the dials of each family. shortcut_dials: the dials of
     networks with a shortcut. strengths: of the shortcuts. seeds: of trained networks.
     epoch_factor: multiplies the epochs of training. train_images: images of a training set.
+    hidden_networks: number of hidden networks.
     """
 
     rule_dials: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(11))
@@ -75,6 +94,7 @@ class Scale(NamedTuple):
     epoch_factor: float = 1.0
     train_images: int = 4096
     width: int = 8
+    hidden_networks: int = 40
 
 
 FULL = Scale()
@@ -88,6 +108,7 @@ SMOKE = Scale(
     epoch_factor=0.1,
     train_images=480,
     width=4,
+    hidden_networks=8,
 )
 
 
@@ -104,24 +125,23 @@ def visible(scale: Scale = FULL) -> list[Plan]:
     ]
 
 
-def hidden(seed: int, scale: Scale = FULL, *, count: int = 24) -> list[Plan]:
+def hidden(seed: int, scale: Scale = FULL) -> list[Plan]:
     """Return a second set of networks, with dials, levels and shortcuts drawn from a seed.
 
-    Names do not say what is planted. Families take turns, and every eighth network fails.
+    Names have the seed, so that sets of two seeds share no folder, and do not say what is planted.
     """
     rng = np.random.default_rng([seed, NUM_CLASSES])
-    families = ("rule", "trained", "mixed_logits", "mixed_images")
     plans = []
-    for number in range(count):
-        name = f"hidden-{number:03d}"
+    for number in range(scale.hidden_networks):
+        name = f"{hidden_prefix(seed)}{number:03d}"
+        family = _HIDDEN_FAMILIES[number % len(_HIDDEN_FAMILIES)]
         dial = round(float(rng.random()), 3)
-        shortcut = str(rng.choice(["", "colour", "size"], p=[0.5, 0.25, 0.25]))
+        shortcut = str(rng.choice(["", "colour", "size"], p=[0.75, 0.125, 0.125]))
         strength = float(rng.choice(scale.strengths or (0.25,)))
         failure = str(rng.choice([*FAILURES]))
-        if number % 8 == 7:
+        if family == "none":
             plans.append(Plan(name, "none", None, level=failure, seed=number, hidden=1))
             continue
-        family = families[number % 8 % len(families)]
         levels = {"rule": tuple(LAPSES), "trained": tuple(EPOCHS)}
         level = str(rng.choice(levels.get(family, ("high",))))
         has_shortcut = bool(shortcut) and family in levels
@@ -133,11 +153,16 @@ def hidden(seed: int, scale: Scale = FULL, *, count: int = 24) -> list[Plan]:
                 level=level,
                 shortcut=shortcut if has_shortcut else "",
                 strength=strength if has_shortcut else 0.0,
-                seed=number,
+                seed=_HIDDEN_STREAMS if family.startswith("mixed") else number,
                 hidden=1,
             )
         )
     return plans
+
+
+def hidden_prefix(seed: int) -> str:
+    """Return the start of the names of the hidden networks of a seed."""
+    return f"hidden-{seed}-"
 
 
 def _rules(scale: Scale) -> list[Plan]:
@@ -150,14 +175,11 @@ def _rules(scale: Scale) -> list[Plan]:
 
 
 def _trained(scale: Scale) -> list[Plan]:
-    """Return trained networks: all dials and seeds, half of the dials after few epochs."""
+    """Return trained networks: all dials and seeds after many epochs, and after few."""
+    combinations = itertools.product(EPOCHS, scale.trained_dials, range(scale.seeds))
     plans = [
         Plan(f"trained-{dial:g}-{level}-s{seed}", "trained", dial, level, seed=seed)
-        for level in EPOCHS
-        for dial in (
-            scale.trained_dials if level == "high" else scale.trained_dials[::2]
-        )
-        for seed in range(scale.seeds)
+        for level, dial, seed in combinations
     ]
     return [
         *plans,
@@ -169,21 +191,29 @@ def _trained(scale: Scale) -> list[Plan]:
 def _agreeing(scale: Scale) -> list[Plan]:
     """Return networks trained on cues that agree with the label in a share of the images.
 
-    The dial is that of the best decision: 1 if shape is more reliable than texture, else 0.
+    The dial is that of the best decision about images with both cues: 1 if shape is more reliable
+    than texture, else 0. Of each dial, one network sees both cues in all images ("agreement"), and
+    one sees the reliable cue in half of them ("availability").
     """
     unrelated = (1 / NUM_CLASSES, 1 / 4)
-    return [
-        Plan(
-            f"trained-{dial:g}-agreement-s{seed}",
-            "trained",
-            dial,
-            seed=seed,
-            options={"design": "agreement", "agrees": (*agrees, *unrelated)},
-        )
-        for dial, agrees in AGREEMENTS.items()
-        if dial in scale.trained_dials
-        for seed in range(scale.seeds)
-    ]
+    plans = []
+    for dial, agrees in AGREEMENTS.items():
+        if dial not in scale.trained_dials:
+            continue
+        options = {"design": "agreement", "agrees": (*agrees, *unrelated)}
+        rarer = {**options, "hidden": AVAILABILITIES[dial]}
+        for name, chosen in (("agreement", options), ("availability", rarer)):
+            plans += [
+                Plan(
+                    f"trained-{dial:g}-{name}-s{seed}",
+                    "trained",
+                    dial,
+                    seed=seed,
+                    options=chosen,
+                )
+                for seed in range(scale.seeds)
+            ]
+    return plans
 
 
 def _with_shortcuts(family: str, scale: Scale, *, seeds: int) -> list[Plan]:

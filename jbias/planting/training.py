@@ -1,7 +1,7 @@
 """The runs that planted networks are trained in: `jbias train` on labels that follow the dial.
 
 Networks that differ in their seed only are trained in one run. The streams of mixed networks are
-the networks of the runs with the dials 1 and 0.
+the networks of the runs with the dials 1 and 0, of the seed of the mixed network.
 """
 
 import hashlib
@@ -61,8 +61,8 @@ def run_of(plan: plans.Plan) -> Run | None:
     )
 
 
-def stream_runs() -> list[Run]:
-    """Return the runs of the streams of shape and of texture."""
+def stream_runs(seed: int = 0) -> list[Run]:
+    """Return the runs of the streams of shape and of texture of a seed."""
     return [
         Run(
             dial=dial,
@@ -70,7 +70,7 @@ def stream_runs() -> list[Run]:
             shortcut="",
             strength=0.0,
             noise=0.0,
-            seeds=(0,),
+            seeds=(seed,),
             options={},
         )
         for dial in STREAM_DIALS
@@ -80,8 +80,9 @@ def stream_runs() -> list[Run]:
 def runs_of(planned: Sequence[plans.Plan]) -> list[Run]:
     """Return the runs that the networks need, each with all its seeds."""
     needed = [run for run in map(run_of, planned) if run is not None]
-    if any(plan.family.startswith("mixed") for plan in planned):
-        needed += stream_runs()
+    mixed_seeds = {plan.seed for plan in planned if plan.family.startswith("mixed")}
+    for seed in sorted(mixed_seeds):
+        needed += stream_runs(seed)
     by_name: dict[str, Run] = {}
     for run in needed:
         earlier = by_name.get(run.name, run)

@@ -3,6 +3,7 @@
 import pytest
 
 from jbias.calibrating import rows
+from jbias.calibrating import rules as rules_lib
 from jbias.planting import plans
 
 
@@ -27,7 +28,47 @@ def test_hidden_networks_depend_on_their_seed_and_do_not_name_their_dials():
     assert {plan.family for plan in first} == {*rows.FAMILIES}
     for plan in first:
         assert plan.dial is None or f"{plan.dial:g}" not in plan.name
-    assert first[:8] == plans.hidden(1, count=8)
+    assert not {plan.name for plan in first} & {plan.name for plan in plans.hidden(2)}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_hidden_set_has_enough_networks_for_a_verdict_on_measures_of_images(seed):
+    """A sixth of those that may be ranked and see images may be left out."""
+    rules = rules_lib.Rules()
+    candidates = [
+        plan
+        for plan in plans.hidden(seed)
+        if plan.family in rules.share_families
+        and plan.family != "rule"
+        and not plan.shortcut
+    ]
+    assert len(candidates) >= 1.2 * rules.least_networks
+
+
+def test_hidden_mixed_networks_have_streams_of_their_own():
+    visible_seeds = {plan.seed for plan in plans.visible() if plan.family == "trained"}
+    mixed = [plan for plan in plans.hidden(1) if plan.family.startswith("mixed")]
+    assert mixed and not visible_seeds & {plan.seed for plan in mixed}
+
+
+def test_each_range_of_accuracy_may_have_enough_trained_networks():
+    """Decision rules are not enough, as measures of changed images cannot be read from them."""
+    for level in plans.EPOCHS:
+        names = [
+            plan.name
+            for plan in plans.visible()
+            if plan.family == "trained" and plan.level == level and not plan.shortcut
+        ]
+        assert len(names) >= rules_lib.Rules().bin_networks
+
+
+def test_the_more_reliable_cue_is_in_fewer_images_of_networks_of_availability():
+    planned = [plan for plan in plans.visible() if "hidden" in plan.options]
+    assert {plan.dial for plan in planned} == {0.0, 1.0}
+    for plan in planned:
+        shape, texture, *_ = plan.options["agrees"]
+        hidden_shape, hidden_texture = plan.options["hidden"]
+        assert (shape > texture) == (hidden_shape > hidden_texture) == bool(plan.dial)
 
 
 def test_repeated_names_and_dials_outside_the_scale_are_refused():
