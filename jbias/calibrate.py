@@ -142,7 +142,7 @@ def _make(args: argparse.Namespace, deadline: float | None) -> int:
     study = _study(args, lambda: deadline is not None and time.monotonic() > deadline)
     num_made = len(making.make(study, planned))
     messages.print_text(f"made: {num_made:,} of {len(planned):,} networks")
-    return int(num_made < len(planned))
+    return int(num_made < len(planned) or bool(study.failures))
 
 
 def _measure(args: argparse.Namespace, deadline: float | None) -> int:
@@ -155,7 +155,12 @@ def _measure(args: argparse.Namespace, deadline: float | None) -> int:
     readings = measuring.measure(study, planned, only=args.only or ())
     num_measured = len({reading.network for reading in readings})
     messages.print_text(f"measured: {num_measured:,} of {len(planned):,} networks")
-    return int(num_measured < len(planned))
+    if study.failures:
+        messages.print_text(
+            f"not measured: {len(study.failures):,} failures, listed above and as reasons in "
+            f"{_READINGS}; the same command tries again"
+        )
+    return int(num_measured < len(planned) or bool(study.failures))
 
 
 class Clock:
@@ -211,6 +216,7 @@ def _plans(args: argparse.Namespace, *, may_seal: bool) -> "list[plans.Plan]":
         path = pathlib.Path(args.out) / _SEAL
         if may_seal:
             path.parent.mkdir(parents=True, exist_ok=True)
+            _require_no_hidden_networks(path)
             rules_lib.seal(_fixed_files(args), path)
         planned = plans.hidden(rules_lib.hidden_seed(path), scale)
     else:
@@ -223,16 +229,36 @@ def _plans(args: argparse.Namespace, *, may_seal: bool) -> "list[plans.Plan]":
     return chosen
 
 
+def _require_no_hidden_networks(seal: pathlib.Path) -> None:
+    """Raise ValueError if a folder without a seal has hidden networks, which are of a lost seal."""
+    from jbias.calibrating import rows
+
+    table = seal.with_name(_NETWORKS)
+    if seal.exists() or not table.exists():
+        return
+    errors.check(
+        not any(row.hidden for row in rows.read(table, rows.PlantedNetwork)),
+        str(seal),
+        f"exist, as {_NETWORKS} has hidden networks",
+        errors.Words("none"),
+        "restore it, or name another --out for a new hidden set",
+    )
+
+
 def _analyse(args: argparse.Namespace, deadline: float | None) -> int:
     """Analyse the tables of the study, write the results and print them; return 0.
 
-    deadline: ignored, as the analysis takes seconds.
+    Return 1 if the stage before, out of time, has measured no network. deadline: ignored, as the
+    analysis takes seconds.
     """
     from jbias.calibrating import analysis as analysis_lib
     from jbias.calibrating import curves, measures, output, rows
     from jbias.calibrating import rules as rules_lib
 
     out = pathlib.Path(args.out)
+    if not (out / _READINGS).exists() and "measure" in args.stages:
+        messages.print_text("not analysed: no network is measured yet")
+        return 1
     known = measures.MEASURES
     if args.only:
         errors.check_all_known("--only", args.only, known)

@@ -68,14 +68,19 @@ def analyse(
     """Return the analysis of the open networks; with `frozen`, of the hidden ones.
 
     frozen: the curves that were fixed before the hidden networks existed.
-    Measures without any reading are left out. ValueError as `study.prepare` does, and without
-    networks.
+    Measures without any reading are left out. ValueError as `study.prepare` does, without
+    networks, and without readings of these measures.
     """
     study = study_lib.prepare(networks, readings, rules, hidden=frozen is not None)
     kind = "hidden" if frozen is not None else "open"
     if study.networks.empty:
         raise ValueError(f"networks.csv: must have {kind} networks, got none")
-    present = {*study.readings["measure"]}
+    present = {*study.readings["measure"]} & measures.keys()
+    if not present:
+        raise ValueError(
+            f"readings.csv: must have readings of {kind} networks by the chosen measures, got "
+            "none; run jbias calibrate --stages=measure"
+        )
     results = {
         measure: measure_results.MeasureResult(study, measure, entry, rules, frozen)
         for measure, entry in measures.items()

@@ -20,7 +20,7 @@ from jbias import errors
 from jbias.calibrating import flags, rows
 from jbias.runtime import files
 
-_REMEDY = "commit the rules and the curves, then make a new hidden set"
+_REMEDY = "commit the rules and the curves, then make a new hidden set in another --out"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

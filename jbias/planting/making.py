@@ -2,6 +2,7 @@
 
 A study's folder:
 
+    study.json                       the settings of the study, which all calls must have
     networks.csv, readings.csv       the tables, see calibrating.rows
     runs/<run>/                      workdirs of trained networks
     networks/<name>/                 weights of networks that are written as a run of one seed
@@ -11,6 +12,7 @@ A study's folder:
 import contextlib
 import dataclasses
 import functools
+import json
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +25,17 @@ from flax import linen as nn
 from jaxtyping import PyTree
 
 from jbias import config as jc
-from jbias import data, models
+from jbias import data, errors, models
 from jbias.calibrating import rows
 from jbias.data.embedded import cues
 from jbias.evals import decision_files, networks, runner, suites
 from jbias.models import class_names, trained
 from jbias.planting import plans, rules, streams, training, verifying
-from jbias.runtime import console
+from jbias.runtime import console, files
 
 SUITE = "jbias:suites/calibration"
 MEASURED = "measured"
+SETTINGS = "study.json"
 CHANCE = 1 / plans.NUM_CLASSES
 _VERIFY = ("accuracy",)  # The suite's measure that verifies reliance.
 
@@ -42,7 +45,8 @@ class Study:
 
     folder: created if it does not exist. scale: size of the networks. say: called with lines.
     is_due: () -> True if no further network should be started, as when time is over.
-    arguments: arguments of the suite, such as "images=60".
+    arguments: arguments of the suite, such as "images=60". failures: lines on networks with a dial
+    that could not be made or measured.
     """
 
     def __init__(
@@ -57,6 +61,33 @@ class Study:
         self.folder = pathlib.Path(folder)
         self.scale, self.say, self.is_due = scale, say, is_due
         self.arguments = arguments
+        self.failures: list[str] = []
+
+    def report_failure(self, plan: plans.Plan, reason: str) -> None:
+        """Say why a network failed; remember the line if it has a dial, and should not fail."""
+        line = f"{plan.name}: {reason}"
+        self.say(line)
+        if plan.dial is not None:
+            self.failures.append(line)
+
+    def claim(self) -> None:
+        """Write the settings into a new folder; ValueError if the folder has other settings.
+
+        Otherwise the results of a small study would count as those of a large one.
+        """
+        path = self.folder / SETTINGS
+        settings = {"scale": self.scale._asdict(), "suite": self.arguments}
+        text = json.dumps(settings, indent=1) + "\n"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            files.write(path, text)
+        errors.check(
+            path.read_text("utf-8") == text,
+            str(path),
+            "have the settings of this call",
+            errors.Words("those of another study, such as one with --smoke"),
+            "name another --out, or repeat the earlier call",
+        )
 
     @property
     def measured(self) -> pathlib.Path:
@@ -106,10 +137,10 @@ def make(study: Study, planned: Sequence[plans.Plan]) -> list[rows.PlantedNetwor
     """Make and verify networks, write networks.csv, and return the rows of those made so far.
 
     Rows of networks.csv that are not in `planned` stay. Ends early when study.is_due().
-    ValueError for an invalid plan.
+    ValueError for an invalid plan, and for a folder of another study.
     """
     plans.check([*planned])
-    study.folder.mkdir(parents=True, exist_ok=True)
+    study.claim()
     train_runs(study, planned)
     table: list[rows.PlantedNetwork] = []
     for plan in planned:
@@ -124,10 +155,16 @@ def make(study: Study, planned: Sequence[plans.Plan]) -> list[rows.PlantedNetwor
 def write_rows(
     path: pathlib.Path, new: Sequence[rows.Row], kind: type[rows.Row]
 ) -> None:
-    """Write rows into a table, in place of earlier rows of the same networks."""
+    """Write rows into a table, in place of earlier rows of the same networks and measures."""
     stored = rows.read(path, kind) if path.exists() else []
-    names = {row.network for row in new}
-    rows.write(path, [*(row for row in stored if row.network not in names), *new], kind)
+    replaced = {_row_key(row) for row in new}
+    kept = [row for row in stored if _row_key(row) not in replaced]
+    rows.write(path, [*kept, *new], kind)
+
+
+def _row_key(row: rows.Row) -> tuple[str, str]:
+    """Return the network of a row, and its measure; "" for a row of networks.csv."""
+    return row.network, row.measure if isinstance(row, rows.Reading) else ""
 
 
 @contextlib.contextmanager
@@ -136,7 +173,7 @@ def _reporting(study: Study, plan: plans.Plan) -> Iterator[None]:
     try:
         yield
     except networks.NETWORK_ERRORS as error:
-        study.say(f"{plan.name}: {networks.describe_error(error)}")
+        study.report_failure(plan, networks.describe_error(error))
 
 
 def train_runs(study: Study, planned: Sequence[plans.Plan]) -> None:
@@ -153,8 +190,8 @@ def train_runs(study: Study, planned: Sequence[plans.Plan]) -> None:
 def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
     """Return the row of a network: its plan, its accuracy and its verified reliance.
 
-    Accuracy and reliance are None for a network that gives no decisions, such as one whose weights
-    are not finite.
+    Accuracy and reliance are None for a failing network that gives no decisions, such as one whose
+    weights are not finite; ValueError for such a network with a dial.
     """
     row = rows.PlantedNetwork(
         network=plan.name,
@@ -174,7 +211,7 @@ def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
     if not (folder / "evals" / "accuracy@factorial.jsonl").exists():
         network = open_network(study, plan)
         try:
-            runner.run_suite(
+            failures = runner.run_suite(
                 network,
                 study.verification,
                 epath.Path(study.measured),
@@ -182,8 +219,12 @@ def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
                 has_all_measures=False,
             )
         except ValueError as error:
-            study.say(f"{plan.name}: {networks.describe_error(error)}")
+            if plan.dial is not None:
+                raise
+            study.report_failure(plan, networks.describe_error(error))
             return row
+        if failures:
+            raise ValueError(failures[0])
     shown = {
         name: decision_files.read_conditions(
             folder / "decisions" / name / "accuracy.parquet"

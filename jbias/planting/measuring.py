@@ -41,9 +41,10 @@ def measure(
     """Measure networks, write readings.csv, and return the readings of those measured so far.
 
     only: keys of calibrating.measures.MEASURES; empty: all. subsamples, draws: sizes and number of
-    subsamples. Rows of other networks stay. Ends early when study.is_due(). ValueError for an
-    unknown measure.
+    subsamples. Rows of other networks and measures stay. Ends early when study.is_due().
+    ValueError for an unknown measure, and for a folder of another study.
     """
+    study.claim()
     measures.check_keys("measures", only)
     keys = tuple(only) or tuple(measures.MEASURES)
     path = study.folder / "readings.csv"
@@ -62,7 +63,7 @@ def measure(
 
 
 def show(study: making.Study, plan: plans.Plan, keys: Sequence[str]) -> str:
-    """Show a network the sets of some measures; return the reason of a failure, or "".
+    """Show a network the sets of some measures; return the reasons of failures, or "".
 
     Finished measures are skipped. Decision rules are shown unchanged images only, and only trained
     networks have training images of their own, for the measure "occlusion".
@@ -81,8 +82,9 @@ def show(study: making.Study, plan: plans.Plan, keys: Sequence[str]) -> str:
             if (chosen := _waiting(study, plan, suite, names)).measures
         ]
         network = making.open_network(study, plan) if waiting else None
+        failures = []
         for suite in waiting:
-            runner.run_suite(
+            failures += runner.run_suite(
                 network,
                 suite,
                 epath.Path(study.measured),
@@ -90,10 +92,10 @@ def show(study: making.Study, plan: plans.Plan, keys: Sequence[str]) -> str:
                 has_all_measures=False,
             )
     except networks.NETWORK_ERRORS as error:
-        reason = networks.describe_error(error)
-        study.say(f"{plan.name}: {reason}")
-        return reason
-    return ""
+        failures = [networks.describe_error(error)]
+    for reason in failures:
+        study.report_failure(plan, reason)
+    return "; ".join(failures)
 
 
 def _waiting(
@@ -153,9 +155,13 @@ def read(
     for key in keys:
         measure = measures.MEASURES[key]
         value = measures.read(measure, numbers)
-        if value.reason.startswith("not measured") and is_rule:
+        is_missing = value.reason.startswith("not measured")
+        needs_images = not {record.measure for record in measure.records} <= {
+            *_OF_RULES
+        }
+        if is_missing and is_rule and needs_images:
             value = value._replace(reason=rules.NEEDS_IMAGES)
-        elif value.reason.startswith("not measured") and failure:
+        elif is_missing and failure:
             value = value._replace(reason=failure)
         task_keys = {record.key for record in measure.records}
         times = [seconds.get(task) for task in task_keys]

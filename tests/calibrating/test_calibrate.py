@@ -73,6 +73,25 @@ def test_wrong_arguments_are_one_line(study, capsys, arguments, words):
     assert words in error and len(error.splitlines()) == 1
 
 
+def test_out_of_time_nothing_is_analysed_and_the_same_command_continues(study, capsys):
+    (study / "readings.csv").unlink()
+    assert run(study, ["--stages=measure,analyse", "--minutes=1e-9"]) == 1
+    assert "no network is measured yet" in capsys.readouterr().out
+
+
+def test_measures_without_readings_are_refused(study, capsys):
+    assert run(study, ["--only=cue_rank"]) == 2
+    assert "--stages=measure" in capsys.readouterr().err
+
+
+def test_a_lost_seal_is_no_reason_for_another_hidden_set(study, capsys):
+    """Otherwise hidden sets could be drawn until the results please."""
+    arguments = ["--stages=make", "--hidden", f"--rules={RULES}"]
+    assert run(study, arguments) == 2
+    assert "another --out" in capsys.readouterr().err
+    assert not (study / "sealed.json").exists()
+
+
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
     assert run(tmp_path) == 2
     assert "networks.csv" in capsys.readouterr().err
