@@ -53,11 +53,10 @@ def full_readings(readings: Sequence[rows.Reading]) -> list[rows.Reading]:
 def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Figure:
     """Return the figure: for each measure, values and dials of networks, with the curve.
 
-    Measures are in the order of their error; a measure without ranked networks is left out.
+    Measures are in the order of the table; a measure without ranked networks is left out.
     """
-    order = analysis.measures.sort_values("error", na_position="last", kind="stable")
     panels = {}
-    for row in order.to_dict("records"):
+    for row in output.in_order(analysis.measures).to_dict("records"):
         readings = study.main(row["measure"])
         readings = readings[readings["is_comparable"]]
         if len(readings):
@@ -91,12 +90,17 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
 
 
 def table(measures: pd.DataFrame) -> str:
-    """Return the table of docs/which-measure.md: a row per measure, by error."""
+    """Return the table of docs/which-measure.md: a row per measure, in the order of `output`.
+
+    "error, images" is of the networks that see images, the same for all measures. "bias" has in
+    brackets the bias of dials below and above 1/2.
+    """
     head = (
-        "| Measure | Verdict | ρ [95 %] | error | bias | coverage | images | accuracy | wrong under |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| Measure | Verdict | ρ [95 %] | error | error, images | bias | coverage | images | "
+        "accuracy | wrong under |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     )
-    order = measures.sort_values("error", na_position="last", kind="stable")
+    order = output.in_order(measures)
     return "\n".join([head, *map(_row, order.to_dict("records"))])
 
 
@@ -113,13 +117,28 @@ def _row(row: dict) -> str:
         row["verdict"],
         rho,
         _number(row["error"]),
-        _signed(row["bias"]),
+        _number(row["image_error"]),
+        _biases(row),
         "–" if math.isnan(row["coverage"]) else f"{100 * row['coverage']:.0f} %",
         f"{images:,.0f}" if has_images else "–",
         "–" if math.isnan(low) else f"{low:g} to {high:g}",
-        row["lies"] or "–",
+        _shortcuts(row),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _biases(row: dict) -> str:
+    """Return the bias over all dials, and in brackets below and above 1/2, or a dash."""
+    if math.isnan(row["bias"]):
+        return "–"
+    halves = (_signed(row[f"bias_{side}_half"]) for side in ("below", "above"))
+    return f"{_signed(row['bias'])} ({', '.join(halves)})"
+
+
+def _shortcuts(row: dict) -> str:
+    """Return the shortcuts under which a measure is wrong, and those that were not tested."""
+    untested = [f"{name}: not tested" for name in row["untested"].split("; ") if name]
+    return "; ".join(filter(None, [row["lies"], *untested])) or "–"
 
 
 def _number(value: float) -> str:

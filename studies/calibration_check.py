@@ -69,16 +69,20 @@ def ranked(
         shares = [row[f"verified_{cue}"] for cue in ("colour", "size")]
         if any(share and float(share) > limits["most_shortcut"] for share in shares):
             continue
-        if row["verified_shape"]:
-            guesses = float(row["verified_neither"] or 0) / (int(row["classes"]) - 4)
-            shape, texture = (
-                max(0.0, float(row[f"verified_{cue}"]) - guesses)
-                for cue in ("shape", "texture")
-            )
-            cues = shape + texture
-            distance = abs(shape / cues - float(row["dial"])) if cues else 0
-            if distance > rules["most_planting_error"]:
-                continue
+        if not row["verified_shape"]:
+            continue
+        guesses = float(row["verified_neither"] or 0) / (int(row["classes"]) - 4)
+        shape, texture = (
+            max(0.0, float(row[f"verified_{cue}"]) - guesses)
+            for cue in ("shape", "texture")
+        )
+        distance = (
+            abs(shape / (shape + texture) - float(row["dial"]))
+            if shape + texture
+            else 1
+        )
+        if distance > rules["most_planting_error"]:
+            continue
         result[row["network"]] = row
     return result
 

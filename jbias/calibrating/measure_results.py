@@ -6,13 +6,15 @@ Definitions are in `analysis.py`.
 import functools
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from jbias.calibrating import curves as curves_lib
 from jbias.calibrating import measures as measures_lib
-from jbias.calibrating import recovery
+from jbias.calibrating import recovery, rows
 from jbias.calibrating import rules as rules_lib
 from jbias.calibrating import study as study_lib
 
@@ -36,6 +38,14 @@ def verdict(
     if rho.lower > 0:
         return WEAK
     return REVERSED if rho.upper < 0 else NO_RELATION
+
+
+class Recovered(NamedTuple):
+    """How well the dials of some networks are recovered: rho of the values, and the error."""
+
+    networks: int
+    rho: recovery.Interval
+    error: float
 
 
 class MeasureResult:
@@ -121,7 +131,11 @@ class MeasureResult:
         values = self.values * self.sign
         unranked = self._dials_without_reliance()
         lies = [row["shortcut"] for row in self.shortcut_rows if row["lies"]]
-        seconds = self.all["seconds"].dropna()
+        # Decision rules read cues, and take no time for images.
+        sees_images = self.all["family"].isin(rows.IMAGE_FAMILIES)
+        tested = {row["shortcut"] for row in self.shortcut_rows if row["is_tested"]}
+        untested = [x for x in rows.SHORTCUTS if x and x not in tested]
+        seconds = self.all.loc[sees_images, "seconds"].dropna()
         return {
             "measure": self.measure,
             "title": self.entry.title,
@@ -135,7 +149,9 @@ class MeasureResult:
             "rho_of_accuracy": recovery.partial_rho(values, accuracy, self.dials),
             "error": self.error,
             "error_of_guess": recovery.guessing_error(self.dials, self.families),
-            "bias": self._bias(),
+            **self._of_image_networks(),
+            **self._without_selection(),
+            **self._biases(),
             "coverage": covered.value,
             "coverage_lower": covered.lower if covered.n else math.nan,
             "coverage_upper": covered.upper if covered.n else math.nan,
@@ -146,6 +162,7 @@ class MeasureResult:
             "accuracy_lower": low,
             "accuracy_upper": high,
             "lies": "; ".join(dict.fromkeys(lies)),
+            "untested": "; ".join(untested),
             "unranked_lower": unranked[0],
             "unranked_upper": unranked[1],
             "seconds": float(seconds.median()) if len(seconds) else math.nan,
@@ -153,7 +170,7 @@ class MeasureResult:
 
     @functools.cached_property
     def family_rows(self) -> list[dict]:
-        """Return rho, error and bias of each family; only rho if its dial is no share."""
+        """Return rho, error, bias and coverage of each family; only rho if its dial is no share."""
         result = []
         for family, group in self.all[self.all["is_comparable"]].groupby("family"):
             inside = self.families == family
@@ -166,6 +183,8 @@ class MeasureResult:
                 seed=self.rules.seed,
             )
             biases = self._natural(self.frame["value"])[inside] - ranked_dials
+            lower, upper = self._natural_ends(self.frame[inside])
+            covered = recovery.coverage(lower, upper, ranked_dials)
             result.append(
                 {
                     "measure": self.measure,
@@ -175,7 +194,9 @@ class MeasureResult:
                     "rho_lower": rho.lower,
                     "rho_upper": rho.upper,
                     "error": recovery.mean_error(self.read[inside], ranked_dials),
-                    "bias": float(np.mean(biases)) if len(biases) else math.nan,
+                    "bias": _mean(biases),
+                    "coverage": covered.value,
+                    "intervals": covered.n,
                 }
             )
         return result
@@ -222,7 +243,9 @@ class MeasureResult:
         """Return the change of read dials under each shortcut and strength.
 
         A network is compared with the ranked networks of its family, level and dial. Networks
-        without such networks are left out. Hidden networks have no such networks: they are compared
+        without such networks are left out, and those whose verified reliance is far from the
+        dial, as a measure should follow that. `is_tested` tells whether there are enough networks
+        for `lies`. Hidden networks have no such networks: they are compared
         with their dial, and with the mean error of all ranked networks.
         """
         if self.knots is None:
@@ -231,6 +254,7 @@ class MeasureResult:
             self.all["dial"].notna()
             & (self.all["shortcut"] != "")
             & (~self.all["is_flagged"] | self.all["is_shortcut_only"])
+            & self.all["is_planted"]
         ]
         frame = frame[frame["family"].isin(self.rules.share_families)]
         if self.is_hidden:
@@ -265,15 +289,23 @@ class MeasureResult:
                     "shift_upper": moved.shift.upper,
                     "error": moved.error,
                     "error_without": moved.error_without,
+                    "is_tested": is_tested,
                     "lies": bool(is_tested and increase > self.rules.most_shift),
                 }
             )
         return result
 
     def _verdict(self) -> str:
-        """Return the verdict; the sign of rho does not matter if nothing is expected of it."""
+        """Return the verdict.
+
+        If nothing is expected of the sign of rho, it is that of the fixed curve for hidden
+        networks, and does not matter for others.
+        """
         rho = self.rho
-        if self.entry.direction == 0 and rho.value < 0:
+        falls = rho.value < 0
+        if self.is_hidden and self.knots is not None:
+            falls = self.knots.dials[-1] < self.knots.dials[0]
+        if self.entry.direction == 0 and falls:
             rho = recovery.Interval(-rho.value, -rho.upper, -rho.lower)
         return verdict(rho, self.error, len(self.dials), self.rules)
 
@@ -313,10 +345,71 @@ class MeasureResult:
             return np.full(len(values), math.nan)
         return values if self.sign > 0 else 1 - values
 
-    def _bias(self) -> float:
-        """Return the mean of value minus dial; NaN without the scale, or without networks."""
-        values = self._natural(self.frame["value"])
-        return float(np.mean(values - self.dials)) if len(values) else math.nan
+    def _recover(self, frame: pd.DataFrame) -> Recovered:
+        """Return rho and error of some networks; for hidden networks, by the fixed curve."""
+        values, dials = frame["value"].to_numpy(), frame["dial"].to_numpy()
+        families = frame["family"].to_numpy()
+        rho = recovery.rho_interval(
+            values * self.sign,
+            dials,
+            families,
+            draws=self.rules.draws,
+            seed=self.rules.seed,
+        )
+        if self.is_hidden:
+            knots = [self.knots] * len(values)
+        else:
+            knots = recovery.held_out_knots(
+                values, dials, families, direction=self.entry.direction
+            )
+        read = recovery.read_dials(knots, values)
+        return Recovered(len(values), rho, recovery.mean_error(read, dials))
+
+    def _of_image_networks(self) -> dict:
+        """Return rho and error over the ranked networks that see images.
+
+        These are the same networks for all measures, so that measures can be compared.
+        """
+        sees_images = self.frame["family"].isin(rows.IMAGE_FAMILIES)
+        recovered = self._recover(self.frame[sees_images])
+        return {
+            "image_networks": recovered.networks,
+            "image_rho": recovered.rho.value,
+            "image_rho_lower": recovered.rho.lower,
+            "image_rho_upper": recovered.rho.upper,
+            "image_error": recovered.error,
+        }
+
+    def _without_selection(self) -> dict:
+        """Return rho and error with the networks whose verified reliance is far from the dial.
+
+        They show what leaving these networks out does for measures that resemble verification.
+        """
+        frame = self.all[
+            self.all["dial"].notna()
+            & (self.all["shortcut"] == "")
+            & ~self.all["is_flagged"]
+            & self.all["family"].isin(self.rules.share_families)
+        ]
+        recovered = self._recover(frame)
+        return {
+            "unselected_networks": recovered.networks,
+            "unselected_rho": recovered.rho.value,
+            "unselected_error": recovered.error,
+        }
+
+    def _biases(self) -> dict:
+        """Return the mean of value minus dial: over all dials, those below 1/2, and those above.
+
+        NaN without the scale, or without networks. A measure that shrinks all values towards 1/2
+        has no bias over all dials.
+        """
+        biases = self._natural(self.frame["value"]) - self.dials
+        return {
+            "bias": _mean(biases),
+            "bias_below_half": _mean(biases[self.dials < 0.5]),
+            "bias_above_half": _mean(biases[self.dials > 0.5]),
+        }
 
     def _verified(self) -> dict:
         """Return rho, bias and coverage of the verified reliance, over comparable networks."""
@@ -330,7 +423,7 @@ class MeasureResult:
             "rho_verified": recovery.rho(
                 frame["value"].to_numpy() * self.sign, verified
             ),
-            "bias_verified": float(np.mean(biases)) if len(biases) else math.nan,
+            "bias_verified": _mean(biases),
             "coverage_verified": covered.value,
         }
 
@@ -361,3 +454,8 @@ class MeasureResult:
             return math.nan, math.nan
         read = self.knots.read(values)
         return float(read.min()), float(read.max())
+
+
+def _mean(values: Float[np.ndarray, "n"]) -> float:
+    """Return the mean; NaN without values."""
+    return float(np.mean(values)) if len(values) else math.nan

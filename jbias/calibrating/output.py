@@ -4,6 +4,8 @@ import math
 import pathlib
 from collections.abc import Iterator
 
+import pandas as pd
+
 from jbias.calibrating import analysis as analysis_lib
 from jbias.calibrating import curves as curves_lib
 from jbias.runtime import files
@@ -36,16 +38,25 @@ def write(
     return paths
 
 
-def lines(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield a line per measure, then lines on shortcuts and flagged networks.
+def in_order(measures: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of measures by error over networks that see images; none is last.
 
-    Measures are in the order of their error; those without an error are last.
+    The error over all networks is of other networks for measures that decision rules have, too.
     """
+    return measures.sort_values("image_error", na_position="last", kind="stable")
+
+
+def lines(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Yield a line per measure, `in_order`, then lines on failing and flagged networks."""
     yield f"{analysis.curves.description}:"
-    rows = analysis.measures.sort_values("error", na_position="last", kind="stable")
+    rows = in_order(analysis.measures)
     width = max(map(len, rows["title"]), default=0)
     for row in rows.to_dict("records"):
         yield f"  {row['title']:{width}}  {_numbers(row)}"
+    failing = analysis.planted[analysis.planted["family"] == "none"]
+    if len(failing):
+        counts = f"{failing['flagged'].sum():,} of {failing['networks'].sum():,}"
+        yield f"failing networks that are flagged: {counts}"
     num_flagged = len(analysis.flagged)
     if num_flagged:
         yield f"not ranked, {num_flagged:,} flagged networks:"
@@ -60,8 +71,10 @@ def _numbers(row: dict) -> str:
     words = [f"{row['verdict']}: rho {_text(row['rho'])}"]
     if not math.isnan(row["rho_lower"]):
         words[-1] += f" [{_text(row['rho_lower'])}, {_text(row['rho_upper'])}]"
-    words.append(f"error {_text(row['error'])}")
-    words.append(f"{row['networks']:,} networks")
+    words.append(f"error {_text(row['error'])} of {row['networks']:,} networks")
+    words.append(
+        f"{_text(row['image_error'])} of {row['image_networks']:,} that see images"
+    )
     if row["images_needed"] == row["images_needed"] and row["images_needed"]:
         words.append(f"from {row['images_needed']:,.0f} images")
     if row["lies"]:

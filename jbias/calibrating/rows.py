@@ -27,6 +27,8 @@ FAMILIES: Mapping[str, str] = types.MappingProxyType(
         "none": "at chance, constant, or failing: without a dial",
     }
 )
+# Families that see images, so that every measure can be read from them.
+IMAGE_FAMILIES = ("trained", "mixed_logits", "mixed_images")
 SHORTCUTS = ("", "colour", "size")
 
 

@@ -22,7 +22,8 @@ class Study:
     networks: a row per network, with the columns of rows.PlantedNetwork and `above_chance` (accuracy, 0
       at chance and 1 if all is correct), `verified` (see analysis.py), `flags` (kinds, separated by
       "; ", "" without), `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut),
-      `is_planted` (the verified reliance is near the dial), `is_comparable` and `is_ranked`, see
+      `is_planted` (the verified reliance is near the dial; False if it was not verified),
+      `is_comparable` and `is_ranked`, see
       analysis.py.
     readings: a row per reading, with the columns of rows.Reading and those of its
       network, whose column `images` is `test_images`.
@@ -81,9 +82,9 @@ def prepare(
         is_shortcut_only=[{*raised} == {flags_lib.SHORTCUT} for raised in kinds],
     )
     is_share = frame["family"].isin(rules.share_families)
-    is_far = (frame["verified"] - frame["dial"]).abs() > rules.most_planting_error
+    is_near = (frame["verified"] - frame["dial"]).abs() <= rules.most_planting_error
     is_plain = frame["dial"].notna() & (frame["shortcut"] == "")
-    frame["is_planted"] = ~(is_share & is_far)
+    frame["is_planted"] = is_near | ~is_share
     frame["is_comparable"] = is_plain & ~frame["is_flagged"] & frame["is_planted"]
     frame["is_ranked"] = frame["is_comparable"] & is_share
     table = pd.DataFrame(readings, columns=list(rows.Reading._fields))
@@ -135,13 +136,14 @@ def planted(networks: pd.DataFrame) -> pd.DataFrame:
     """Return how the verified reliance agrees with the dial, by family, level and shortcut.
 
     Statistics are over networks without a flag; not_planted counts those that are left out, as
-    their reliance is too far from the dial.
+    their reliance is too far from the dial. Failing networks have no dial: all should be flagged.
     """
     result = []
-    for (family, level, shortcut), group in networks[networks["dial"].notna()].groupby(
+    for (family, level, shortcut), group in networks.groupby(
         ["family", "level", "shortcut"]
     ):
-        ranked = group[~group["is_flagged"] & group["verified"].notna()]
+        is_verified = group["dial"].notna() & group["verified"].notna()
+        ranked = group[~group["is_flagged"] & is_verified]
         verified, dials = ranked["verified"].to_numpy(), ranked["dial"].to_numpy()
         differences = np.abs(verified - dials)
         result.append(

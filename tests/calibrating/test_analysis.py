@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from jbias.calibrating import analysis, measure_results, rows
+from jbias.calibrating import analysis, measure_results, output, rows
 from jbias.calibrating import curves as curves_lib
 from jbias.calibrating import rules as rules_lib
 from tests.calibrating import simulated
@@ -193,6 +193,99 @@ def test_a_shortcut_lies_where_it_moves_the_value_at_an_unchanged_dial():
     assert row_of(result)["error"] == pytest.approx(0, abs=1e-12)
 
 
+def test_a_measure_does_not_lie_about_reliance_that_the_shortcut_has_changed():
+    """Networks with a shortcut whose verified reliance moved, and values with it, are left out."""
+    moved = [
+        network._replace(verified_shape=0.4 * 0.9, verified_texture=0.4 * 0.1)
+        for network in simulated.networks(shortcut="size", strength=0.6)
+    ]
+    networks = [*simulated.networks(), *moved]
+    readings = simulated.readings(
+        networks, lambda network: 0.9 if network.shortcut else network.dial
+    )
+    result = analyse(networks, readings)
+    (row,) = result.shortcuts.to_dict("records")
+    near = [dial for dial in simulated.DIALS if abs(dial - 0.9) <= 0.15]
+    assert row["networks"] == 6 * len(near) < len(moved)
+    assert not row["lies"] and row_of(result)["untested"] == "colour"
+
+
+def test_measures_are_compared_on_the_networks_that_see_images():
+    """Exact rules make a measure of decisions seem better than measures that rules do not have."""
+    networks = simulated.networks()
+    rng = np.random.default_rng(0)
+
+    def value_of(network):
+        noise = 0 if network.family == "rule" else rng.normal(0, 0.3)
+        return network.dial + noise
+
+    readings = simulated.readings(networks, value_of)
+    with_rules = row_of(analyse(networks, readings))
+    seen = [x for x in readings if not x.network.startswith("rule")]
+    without = row_of(analyse(networks, seen))
+    assert with_rules["rho"] > without["rho"]
+    for name in ("networks", "rho", "rho_lower", "rho_upper", "error"):
+        assert with_rules[f"image_{name}"] == pytest.approx(without[name]), name
+
+
+def test_the_numbers_without_selection_have_the_networks_that_are_not_as_planted():
+    """A measure that repeats the verification is perfect on the networks that passed it."""
+    networks = [
+        network._replace(verified_shape=0.5, verified_texture=0.5)
+        if network.family == "trained"
+        else network
+        for network in simulated.networks()
+    ]
+    readings = simulated.readings(networks, lambda network: network.verified_shape)
+    row = row_of(analyse(networks, readings))
+    assert row["unselected_networks"] == len(networks) > row["networks"]
+    assert row["unselected_rho"] < row["rho"] - 0.05
+    assert row["unselected_error"] > row["error"] + 0.05
+
+
+def test_a_network_without_verification_is_not_ranked():
+    networks = simulated.networks()
+    networks[0] = networks[0]._replace(verified_shape=None, verified_texture=None)
+    readings = simulated.readings(networks, lambda network: network.dial)
+    assert row_of(analyse(networks, readings))["networks"] == len(networks) - 1
+
+
+def test_a_measure_that_shrinks_towards_one_half_has_opposite_biases():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda x: 0.5 + 0.6 * (x.dial - 0.5))
+    row = row_of(analyse(networks, readings))
+    assert row["bias"] == pytest.approx(0, abs=1e-12)
+    # The mean distance of the five dials on one side from 1/2 is 0.3.
+    assert row["bias_below_half"] == pytest.approx(0.4 * 0.3)
+    assert row["bias_above_half"] == pytest.approx(-0.4 * 0.3)
+
+
+def test_coverage_is_that_of_each_family():
+    networks = simulated.networks()
+    rng = np.random.default_rng(1)
+    readings = [
+        reading._replace(lower=0.98, upper=0.99)
+        if reading.network.startswith("trained")
+        else reading
+        for reading in simulated.binomial_readings(networks, rng)
+    ]
+    families = analyse(networks, readings).families.set_index("family")
+    assert families.loc["trained", "coverage"] == 0
+    assert families.loc["rule", "coverage"] > 0.8
+    assert (families["intervals"] == 22).all()
+
+
+def test_the_time_of_a_measure_is_that_of_networks_that_see_images():
+    networks = simulated.networks()
+    readings = [
+        reading._replace(seconds=0.01 if reading.network.startswith("rule") else 7.0)
+        for reading in simulated.readings(networks, lambda network: network.dial)
+    ]
+    only_rules = [x for x in readings if x.network.startswith("rule")]
+    assert row_of(analyse(networks, readings))["seconds"] == 7
+    assert math.isnan(row_of(analyse(networks, only_rules))["seconds"])
+
+
 def test_guessing_networks_are_flagged_and_change_no_statistic():
     networks = simulated.networks()
     guessing = simulated.guessing_networks(20)
@@ -201,6 +294,9 @@ def test_guessing_networks_are_flagged_and_change_no_statistic():
     plain = analyse(networks, readings)
     result = analyse([*networks, *guessing], [*readings, *noisy])
     assert result.flagged["flags"].tolist() == ["at chance"] * 20
+    failing = result.planted.set_index("family").loc["none"]
+    assert failing["networks"] == failing["flagged"] == 20
+    assert "failing networks that are flagged: 20 of 20" in [*output.lines(result)]
     row, without = row_of(result), row_of(plain)
     assert (row["unranked_lower"], row["unranked_upper"]) == (0, 1)
     unchanged = {*row} - {"unranked_lower", "unranked_upper", "seconds"}
@@ -311,6 +407,23 @@ def test_hidden_networks_are_read_by_the_fixed_curves_only():
     assert knots == fixed.curves.by_measure["simulated"].knots
     with pytest.raises(ValueError, match="must have hidden networks"):
         analyse(open_networks, readings[: len(open_networks)], frozen=fixed.curves)
+
+
+def test_hidden_networks_must_follow_the_direction_of_the_fixed_curve():
+    """Of a measure without an expected direction, a reversed relation is no success."""
+    open_networks, hidden = simulated.networks(), simulated.networks(hidden=1)
+    networks = [*open_networks, *hidden]
+    readings = simulated.readings(open_networks, lambda network: -network.dial)
+    for sign, verdict in (
+        (-1, measure_results.MEASURES_SHAPE),
+        (1, measure_results.REVERSED),
+    ):
+        others = simulated.readings(hidden, lambda network, s=sign: s * network.dial)
+        fixed = analyse(networks, [*readings, *others], direction=0)
+        result = analyse(
+            networks, [*readings, *others], direction=0, frozen=fixed.curves
+        )
+        assert row_of(result)["verdict"] == verdict
 
 
 def test_hidden_networks_with_a_shortcut_are_compared_with_their_dial():

@@ -88,12 +88,19 @@ def test_a_row_of_the_page_has_the_numbers_of_its_measure():
         "rho_lower": -0.05,
         "rho_upper": 0.95,
         "error": 0.123,
+        "image_error": 0.2,
         "bias": -0.001,
+        "bias_below_half": 0.1,
+        "bias_above_half": -0.1,
         "coverage": np.nan,
         "images_needed": None,
         "accuracy_lower": 0.4,
         "accuracy_upper": 1.0,
         "lies": "",
+        "untested": "size",
     }
-    cells = "a measure | ranks networks only | 0.90 [−0.05, 0.95] | 0.12 | 0.00 | – | – | 0.4 to 1 | –"
+    cells = (
+        "a measure | ranks networks only | 0.90 [−0.05, 0.95] | 0.12 | 0.20 | "
+        "0.00 (0.10, −0.10) | – | – | 0.4 to 1 | size: not tested"
+    )
     assert calibration._row(row) == f"| {cells} |"
