@@ -11,6 +11,9 @@ curves that were fixed before. Its tables have these definitions:
 - read dial: the dial of the value by the curve of the other families; for hidden networks, by the
   fixed curve
 - error: mean absolute difference of read and planted dial, over ranked networks
+- image networks: the ranked networks that see images. Measures are compared on these, as measures
+  that change images, or read activations, have no value for decision rules
+- unselected: with the networks whose verified reliance is far from the dial
 - verified: the share of decisions for the shape among those for shape or texture, less guesses, on
   factorial stimuli, which have all combinations of cues (study.verified_reliance)
 

@@ -41,7 +41,7 @@ def verdict(
 
 
 class Recovered(NamedTuple):
-    """How well the dials of some networks are recovered: rho of the values, and the error."""
+    """The recovery of the dials of some networks: rho of the values, and the error."""
 
     networks: int
     rho: recovery.Interval
