@@ -158,8 +158,8 @@ def write_rows(
     """Write rows into a table, in place of earlier rows of the same networks and measures."""
     stored = rows.read(path, kind) if path.exists() else []
     replaced = {_row_key(row) for row in new}
-    kept = [row for row in stored if _row_key(row) not in replaced]
-    rows.write(path, [*kept, *new], kind)
+    stored = [row for row in stored if _row_key(row) not in replaced]
+    rows.write(path, [*stored, *new], kind)
 
 
 def _row_key(row: rows.Row) -> tuple[str, str]:
