@@ -410,7 +410,7 @@ def test_hidden_networks_are_read_by_the_fixed_curves_only():
 
 
 def test_hidden_networks_must_follow_the_direction_of_the_fixed_curve():
-    """Of a measure without an expected direction, a reversed relation is no success."""
+    """A reversed relation is no success, also if no direction was expected of the measure."""
     open_networks, hidden = simulated.networks(), simulated.networks(hidden=1)
     networks = [*open_networks, *hidden]
     readings = simulated.readings(open_networks, lambda network: -network.dial)
