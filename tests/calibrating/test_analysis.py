@@ -221,8 +221,8 @@ def test_measures_are_compared_on_the_networks_that_see_images():
 
     readings = simulated.readings(networks, value_of)
     with_rules = row_of(analyse(networks, readings))
-    seen = [x for x in readings if not x.network.startswith("rule")]
-    without = row_of(analyse(networks, seen))
+    of_image_networks = [x for x in readings if not x.network.startswith("rule")]
+    without = row_of(analyse(networks, of_image_networks))
     assert with_rules["rho"] > without["rho"]
     for name in ("networks", "rho", "rho_lower", "rho_upper", "error"):
         assert with_rules[f"image_{name}"] == pytest.approx(without[name]), name
@@ -418,10 +418,10 @@ def test_hidden_networks_must_follow_the_direction_of_the_fixed_curve():
         (-1, measure_results.MEASURES_SHAPE),
         (1, measure_results.REVERSED),
     ):
-        others = simulated.readings(hidden, lambda network, s=sign: s * network.dial)
-        fixed = analyse(networks, [*readings, *others], direction=0)
+        of_hidden = simulated.readings(hidden, lambda network, s=sign: s * network.dial)
+        fixed = analyse(networks, [*readings, *of_hidden], direction=0)
         result = analyse(
-            networks, [*readings, *others], direction=0, frozen=fixed.curves
+            networks, [*readings, *of_hidden], direction=0, frozen=fixed.curves
         )
         assert row_of(result)["verdict"] == verdict
 

@@ -13,11 +13,11 @@ FAILING = plans.Plan("none-a", "none", None, level="chance")
 def study_in(folder, **options):
     """Return a study of decision rules that remembers its lines in `lines`."""
     lines = []
-    made = making.Study(
+    study = making.Study(
         folder,
         **{"scale": plans.SMOKE, "arguments": "smoke", "say": lines.append, **options},
     )
-    return made, lines
+    return study, lines
 
 
 def reading(measure, value, network="rule-a"):
