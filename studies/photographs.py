@@ -65,7 +65,7 @@ METHODS = {
     "deepaugment-cae": "deepaugment:nets=cae",
     "deepaugment-edsr": "deepaugment:nets=edsr",
 }
-# Further flags by name of the method: SWAD chooses among the evaluations.
+# Flags by name of the method, which override FLAGS: SWAD chooses among the evaluations.
 METHOD_FLAGS = {"swad": ("--config.eval_every=5 %",)}
 # The classes of Tiny ImageNet that belong to Geirhos' sixteen, and their images per class.
 CLASSES = (
@@ -104,6 +104,7 @@ FLAGS = (
     # On one core, 8.8 steps of a network per second; "threaded" takes 7.4 with four networks and
     # 4.6 with eight.
     "--config.run.strategy=looped",
+    "--config.eval_every=5 epochs",  # Only the last evaluation is used.
 )
 
 
