@@ -7,7 +7,7 @@ function of several. The sets of that suite:
     test               scenes whose shape, texture, colour and size are all of the label's class
     cue_conflict       shape of one class, texture of another. As in style transfer, the colour
                        is of the texture's class, and the size of the shape's class
-    cue_conflict_free  the same pairs, with colour and size unrelated to both classes
+    cue_conflict_free  the same pairs, with a colour and a size of neither class
     single_cue         silhouettes, and patches of texture without a shape (column "cue")
     silhouette, edge, sketch, texture
                        images of a single cue, in all sizes
@@ -233,7 +233,7 @@ MEASURES: Mapping[str, Measure] = types.MappingProxyType(
             is_share=True,
         ),
         "shape_bias_free": Measure(
-            "cue-conflict shape bias, colour and size unrelated",
+            "cue-conflict shape bias, colour and size of neither",
             (SuiteNumber("shape_bias", "cue_conflict_free", "shape_bias"),),
             1,
             needs="decisions",

@@ -113,7 +113,25 @@ def test_cues_of_test_images_agree_and_those_of_conflicts_are_bound_as_in_style_
     np.testing.assert_array_equal(bound.size_class, bound.shape)
     free = columns_of(data.load("cues", "cue_conflict_free", n=240))
     np.testing.assert_array_equal(free.texture, bound.texture)
-    assert (free.colour == bound.colour).mean() < 0.2
+    for name in ("colour", "size"):
+        of_cue = free.classes[name]
+        assert not ((of_cue == free.shape) | (of_cue == free.texture)).any(), name
+        values, counts = np.unique(getattr(free, name), return_counts=True)
+        expected = 240 / (4 if name == "size" else 16)
+        assert len(values) == 240 / expected
+        assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("shortcut", ["colour", "size"])
+def test_a_shortcut_leaves_the_shape_bias_of_free_conflicts_at_the_dial(shortcut):
+    """Decisions by the shortcut are for neither cue. A size without regard favours the shape."""
+    free = columns_of(data.load("cues", "cue_conflict_free", n=480))
+    planted = cues.Planted(dial=0.2, shortcut=shortcut, strength=0.5)
+    label = cues.planted_label(free, planted)
+    for_shape, for_texture = (label == free.shape).sum(), (label == free.texture).sum()
+    share = for_shape / (for_shape + for_texture)
+    assert abs(share - 0.2) < 5 * np.sqrt(0.2 * 0.8 / 240)
+    assert abs((for_shape + for_texture) / 480 - 0.5) < 0.12
 
 
 def test_images_depend_on_neither_their_number_nor_the_labels():

@@ -9,7 +9,7 @@ cues agree has one class.
     test               all cues are of the label's class
     cue_conflict       shape of one class, texture of another; as in style transfer, the colour is
                        of the texture's class and the size of the shape's class
-    cue_conflict_free  the same pairs; colour and size are unrelated to both classes
+    cue_conflict_free  the same pairs; colour and size are of neither class
     factorial          every combination of the four cues: 16,384 images
     single_cue         a black silhouette on white, or a texture without a shape (column "cue")
     silhouette, edge, sketch
@@ -47,7 +47,7 @@ from jbias import errors
 from jbias.data import cache, sources
 from jbias.data.embedded import shape_scenes, shapes
 
-VERSION = 1  # Of the drawing: change it with any change of a pixel.
+VERSION = 2  # Of the drawing: change it with any change of a pixel.
 BLOCK = 240  # Scenes drawn from one generator.
 CLASSES = shapes.CLASSES
 TEXTURES = tuple(shape_scenes.TEXTURES)
@@ -356,6 +356,13 @@ def _cues_of(split: str, block: _Block) -> Cues:
         texture = (shape + 1 + turn % (k - 1)) % k
     if split == "cue_conflict":
         colour, size = texture, group
+    if split == "cue_conflict_free":
+        hues = np.tile(np.arange(k), (count, 1))
+        of_sizes = NUM_SIZES * np.arange(NUM_SIZES) + shape[:, None] % NUM_SIZES
+        colour, size = (
+            _draw_of_neither(block.generator(f"free {name}"), classes, shape, texture)
+            for name, classes in (("colour", hues), ("size", of_sizes))
+        )
     if split == "test":
         texture, colour, size = shape, shape, group
     if split == "recoloured":
@@ -369,6 +376,22 @@ def _cues_of(split: str, block: _Block) -> Cues:
     if split == "single_cue":
         texture = shape = (block.number // 2) % k
     return Cues(shape=shape, texture=texture, colour=colour, size=size)
+
+
+def _draw_of_neither(
+    rng: np.random.Generator,
+    classes: Int[np.ndarray, "n values"],
+    shape: Ids,
+    texture: Ids,
+) -> Ids:
+    """Return for each image a random value of a cue that is of neither class.
+
+    classes: the class that each value of the cue stands for, by image. A size that was drawn
+    without regard would be of the shape's class in a quarter of the images.
+    """
+    is_of_either = (classes == shape[:, None]) | (classes == texture[:, None])
+    score = rng.random((BLOCK, classes.shape[1]))[: len(classes)]
+    return np.where(is_of_either, -1.0, score).argmax(1)
 
 
 def combination(number: Ids) -> Cues:
