@@ -1,7 +1,7 @@
 r"""CDANN (Li et al., ECCV 2018, as in arXiv:2007.01434). Cost: 0.7 of ERM.
 
 configs/dann.py with a discriminator that knows the class. The cycles predicted for a TPU v5e are
-0.39 of ERM's for a step of the discriminator.
+1.03 of ERM's for a step of the network, and 0.39 for a step of the discriminator.
 
     jbias train --config=configs/cdann.py
     jbias train --config=configs/cdann.py:data=pacs,root=DIR,held_out=sketch

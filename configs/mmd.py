@@ -1,7 +1,8 @@
 r"""MMD (Li et al., CVPR 2018, as in arXiv:2007.01434). Cost: 1.0 of ERM.
 
 Between all environments of a batch, as in DomainBed: the sources or the data's "domain",
-otherwise the "attribute". The cost is the number of operations.
+otherwise the "attribute". The cost is the number of operations; the cycles predicted for a TPU v5e
+are 1.01 of ERM's.
 
     jbias train --config=configs/mmd.py
     jbias train --config=configs/mmd.py:data=pacs,root=DIR,held_out=sketch
