@@ -12,6 +12,7 @@ import zipfile
 import pytest
 
 import jbias
+from jbias.calibrating import curves
 from tests import source_files
 
 ROOT = pathlib.Path(jbias.__file__).parents[1]
@@ -44,6 +45,15 @@ def test_every_folder_of_the_package_is_installed():
         pathlib.Path("jbias") / source_files.inside(path).parent for path in python
     }
     assert sorted(listed) == sorted(".".join(folder.parts) for folder in folders)
+
+
+def test_a_file_of_calibration_curves_would_be_installed():
+    """The study writes the file, which does not exist before."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    patterns = parser["options.package_data"]["jbias"].split()
+    file = curves.FILE.relative_to(ROOT / "jbias")
+    assert any(file.match(pattern) for pattern in patterns)
 
 
 @pytest.mark.slow
