@@ -6,11 +6,13 @@ r"""Test measures of shape bias on networks whose reliance on shape is planted.
 
 Stages, each of which the same command resumes:
 
-    make       plants networks: decision rules, networks trained on labels that follow shape with a
-               given probability, mixtures of two streams, and failing networks; writes networks.csv
+    make       plants networks: decision rules, networks trained on labels that follow shape for a
+               given share of pairs, mixtures of two streams, and failing networks; writes
+               networks.csv
     measure    computes all measures of shape on each network; writes readings.csv
-    analyse    compares each measure with the planted dial; writes measures.csv and further tables,
-               and curves.json, the calibration curves
+    analyse    compares each measure with the dial, a network's reliance on shape: as planted by
+               construction, or verified for trained networks; writes measures.csv and further
+               tables, and curves.json, the calibration curves
 
 Images are drawn shapes of the embedded data set `cues`. Networks at chance, of few decisions, or
 suspected of a shortcut are flagged and not ranked. --hidden makes, measures and analyses a second

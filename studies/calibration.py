@@ -82,7 +82,7 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
     return plots.multiples(
         panels,
         draw,
-        ("value of the measure", "planted reliance on shape"),
+        ("value of the measure", "known reliance on shape"),
         plots.handles(looks),
         across=_PANELS_ACROSS,
         cell=(2.1, 1.7),

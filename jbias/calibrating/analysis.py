@@ -1,21 +1,25 @@
-"""Analysis of a study: for each measure, how well it recovers the planted dial of networks.
+"""Analysis of a study: for each measure, how well it recovers the dial of planted networks.
 
 `analyse` takes the rows of networks.csv and readings.csv, the rules and, for hidden networks, the
 curves that were fixed before. Its tables have these definitions:
 
+- dial: a network's reliance on shape against texture. Decision rules and mixtures have the dial
+  that was planned, by construction; a trained network has the verified reliance
+- verified: the share of decisions for the shape among those for shape or texture, less guesses, on
+  factorial stimuli, which have all combinations of cues (rows.PlantedNetwork.verified_reliance)
 - comparable networks: with a dial, without a planted shortcut, without a flag, and with a verified
-  reliance near the dial, if their dial is a share of decisions
+  reliance near the dial, if their dial is a share of decisions. Trained networks always have
 - ranked networks: the comparable networks whose dial is a share of decisions. A weight of logits
   is no share, so networks of that family are compared among themselves only
 - reading: the value from the most images, of draw 0
 - read dial: the dial of the value by the curve of the other families; for hidden networks, by the
   fixed curve
-- error: mean absolute difference of read and planted dial, over ranked networks
+- error: mean absolute difference of read dial and dial, over ranked networks
 - image networks: the ranked networks that see images. Measures are compared on these, as measures
   that change images, or read activations, have no value for decision rules
 - unselected: with the networks whose verified reliance is far from the dial
-- verified: the share of decisions for the shape among those for shape or texture, less guesses, on
-  factorial stimuli, which have all combinations of cues (study.verified_reliance)
+- shift under a shortcut: the mean of read dial minus dial of networks with the shortcut, less that
+  of ranked networks of the same family, level and planned dial
 
 Networks that share trained streams are not independent, so intervals over networks are somewhat
 too narrow.
@@ -42,7 +46,7 @@ class Analysis:
     measures: a row per measure. families, accuracies, sizes, shortcuts: rows per measure and
     family, range of accuracy, number of images, and shortcut with its strength. flagged: a row per
     flag of a network. planted: a row per family, level and shortcut, with the verified reliance
-    against the dial.
+    against the planned dial.
     """
 
     measures: pd.DataFrame

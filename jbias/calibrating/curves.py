@@ -1,4 +1,4 @@
-"""Calibration curves: which planted reliance on shape a value of a measure stands for.
+"""Calibration curves: which reliance on shape a value of a measure stands for.
 
 Networks whose reliance on shape against texture is known, the dial, have been measured. A curve
 is the monotone least-squares fit of the dial on the value (isotonic regression), with linear

@@ -18,7 +18,15 @@ CUES_AT_CHANCE = "cues at chance"
 FEW_DECISIONS = "few decisions"
 SHORTCUT = "shortcut suspected"
 NO_ACCURACY = "no accuracy"
-KINDS = (NO_ACCURACY, AT_CHANCE, CUES_AT_CHANCE, FEW_DECISIONS, SHORTCUT)
+NOT_VERIFIED = "not verified"
+KINDS = (
+    NO_ACCURACY,
+    AT_CHANCE,
+    CUES_AT_CHANCE,
+    FEW_DECISIONS,
+    SHORTCUT,
+    NOT_VERIFIED,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +58,7 @@ class Evidence:
     cue_chance: share of conflicts on which a guess matches a cue, such as 2/16.
     shortcuts: share of decisions that depend on another cue, by the cue's name, such as
       {"colour": 0.4}: decisions for the cue's class, or correct decisions lost without the cue.
+    has_dial: for planted networks, False if a dial was planned and could not be verified.
     """
 
     correct: int | None = None
@@ -59,6 +68,7 @@ class Evidence:
     conflicts: int | None = None
     cue_chance: float | None = None
     shortcuts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    has_dial: bool | None = None
 
 
 class Flag(NamedTuple):
@@ -85,6 +95,7 @@ def flags(evidence: Evidence, limits: Limits) -> list[Flag]:
         _cue_flag(evidence, limits),
         _decisions_flag(evidence, limits),
         *_shortcut_flags(evidence, limits),
+        _dial_flag(evidence),
     ]
     return [flag for flag in raised if flag is not None]
 
@@ -96,6 +107,7 @@ def of_row(
 
     The columns accuracy, images and chance give the number of correct decisions; verified_colour
     and verified_size give the shares of decisions by these cues. A missing share is left out.
+    A network with a planned dial should have a dial.
     by_cue, conflicts: from the network's reading of cue-conflict shape bias; see `Evidence`.
     """
     accuracy = float(row["accuracy"])
@@ -109,6 +121,7 @@ def of_row(
         conflicts=conflicts,
         cue_chance=min(1.0, 2 / int(row["classes"])),
         shortcuts={k: share for k, share in shares.items() if not math.isnan(share)},
+        has_dial=not math.isnan(row["dial"]) or math.isnan(row["planned_dial"]),
     )
 
 
@@ -169,3 +182,13 @@ def _shortcut_flags(evidence: Evidence, limits: Limits) -> list[Flag]:
         for cue, share in evidence.shortcuts.items()
         if share > limits.most_shortcut
     ]
+
+
+def _dial_flag(evidence: Evidence) -> Flag | None:
+    """Return the flag of a planted network whose dial could not be verified, or None."""
+    if evidence.has_dial is None or evidence.has_dial:
+        return None
+    return Flag(
+        NOT_VERIFIED,
+        "on all combinations of cues, no more decisions for shape or texture than guessing gives",
+    )

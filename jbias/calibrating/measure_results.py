@@ -1,4 +1,4 @@
-"""The results of one measure in a study: how well its values recover the planted dial.
+"""The results of one measure in a study: how well its values recover the dial.
 
 Definitions are in `analysis.py`.
 """
@@ -240,13 +240,14 @@ class MeasureResult:
 
     @functools.cached_property
     def shortcut_rows(self) -> list[dict]:
-        """Return the change of read dials under each shortcut and strength.
+        """Return the change of read dial minus dial under each shortcut and strength.
 
-        A network is compared with the ranked networks of its family, level and dial. Networks
-        without such networks are left out, and those whose verified reliance is far from the
-        dial, as a measure should follow that. `is_tested` tells whether there are enough networks
-        for `lies`. Hidden networks have no such networks: they are compared
-        with their dial, and with the mean error of all ranked networks.
+        A network is compared with the ranked networks of its family, level and planned dial, each
+        by its read dial minus its dial, so that a measure may follow a changed reliance. Networks
+        without such networks are left out, and decision rules and mixtures that are not as
+        planted. `is_tested` tells whether there are enough networks for `lies`. Hidden networks
+        have no such networks: they are compared with a difference of 0, and with the mean error of
+        all ranked networks.
         """
         if self.knots is None:
             return []
@@ -258,20 +259,21 @@ class MeasureResult:
         ]
         frame = frame[frame["family"].isin(self.rules.share_families)]
         if self.is_hidden:
-            frame = frame.assign(read=frame["dial"], base_error=self.error)
+            frame = frame.assign(base_difference=0.0, base_error=self.error)
         else:
-            keys = ["family", "level", "dial"]
-            base = self.frame.assign(read=self.knots.read(self.values))
-            base["base_error"] = (base["read"] - base["dial"]).abs()
-            means = base.groupby(keys)[["read", "base_error"]].mean().reset_index()
-            frame = frame.merge(means, on=keys, how="inner")
+            keys = ["family", "level", "planned_dial"]
+            differences = self.knots.read(self.values) - self.dials
+            base = self.frame.assign(
+                base_difference=differences, base_error=np.abs(differences)
+            )
+            means = base.groupby(keys)[["base_difference", "base_error"]].mean()
+            frame = frame.merge(means.reset_index(), on=keys, how="inner")
         result = []
         for (shortcut, strength), group in frame.groupby(["shortcut", "strength"]):
             moved = recovery.shift(
-                self.knots.read(group["value"]),
-                group["read"].to_numpy(),
+                self.knots.read(group["value"]) - group["dial"].to_numpy(),
+                group["base_difference"].to_numpy(),
                 group["base_error"].to_numpy(),
-                group["dial"].to_numpy(),
                 draws=self.rules.draws,
                 seed=self.rules.seed,
             )
@@ -383,7 +385,8 @@ class MeasureResult:
     def _without_selection(self) -> dict:
         """Return rho and error with the networks whose verified reliance is far from the dial.
 
-        They show what leaving these networks out does for measures that resemble verification.
+        These are decision rules and mixtures. The numbers show what leaving them out does for
+        measures that resemble verification.
         """
         frame = self.all[
             self.all["dial"].notna()
@@ -445,11 +448,11 @@ class MeasureResult:
         return recovery.coverage(lower, upper, self.dials), of_read
 
     def _dials_without_reliance(self) -> tuple[float, float]:
-        """Return the smallest and largest dial read for networks without one, such as at chance.
+        """Return the smallest and largest dial read for failing networks, such as at chance.
 
         (NaN, NaN) without such networks.
         """
-        values = self.all.loc[self.all["dial"].isna(), "value"]
+        values = self.all.loc[self.all["planned_dial"].isna(), "value"]
         if values.empty or self.knots is None:
             return math.nan, math.nan
         read = self.knots.read(values)

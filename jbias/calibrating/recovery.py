@@ -1,6 +1,6 @@
-"""Statistics on how well a measure recovers a planted dial, from arrays with an entry per network.
+"""Statistics on how well a measure recovers the dial, from arrays with an entry per network.
 
-`values` are of a measure, `dials` the planted reliance on shape against texture, from 0 to 1, and
+`values` are of a measure, `dials` the known reliance on shape against texture, from 0 to 1, and
 `families` the kinds of networks. Nothing here knows of files or flags.
 """
 
@@ -158,7 +158,7 @@ def guessing_error(
 
 
 def mean_error(read: Float[np.ndarray, "n"], dials: Float[np.ndarray, "n"]) -> float:
-    """Return the mean absolute difference of read and planted dials; NaN without networks."""
+    """Return the mean absolute difference of read dials and dials; NaN without networks."""
     return float(np.mean(np.abs(read - dials))) if len(dials) else math.nan
 
 
@@ -254,7 +254,7 @@ def smallest_size(sizes: Sequence[int], is_within: Sequence[bool]) -> int | None
 
 
 class Shift(NamedTuple):
-    """The change of read dials under a shortcut, at unchanged planted dials.
+    """The change of read dials minus dials under a shortcut.
 
     shift: mean change, with a bootstrap interval over networks. error, error_without: mean
     absolute errors of read dials with the shortcut, and of the networks without it.
@@ -267,27 +267,27 @@ class Shift(NamedTuple):
 
 
 def shift(
-    read: Float[np.ndarray, "n"],
+    differences: Float[np.ndarray, "n"],
     without: Float[np.ndarray, "n"],
     without_errors: Float[np.ndarray, "n"],
-    dials: Float[np.ndarray, "n"],
     *,
     draws: int,
     seed: int,
 ) -> Shift:
-    """Return how read dials change under a shortcut.
+    """Return how the differences of read dials and dials change under a shortcut.
 
-    read: of networks with the shortcut. without, without_errors: for each, the mean read dial, and
-    the mean absolute error, of the networks that differ from it by the shortcut alone.
+    differences: read dial minus dial of networks with the shortcut. without, without_errors: for
+    each, the mean difference, and the mean absolute difference, of the networks that were planned
+    like it, without the shortcut.
     """
-    changes = read - without
+    changes = differences - without
     n = len(changes)
     rows = np.random.default_rng(seed).integers(n, size=(draws, n))
     lower, upper = np.quantile(changes[rows].mean(axis=1), [0.025, 0.975]).tolist()
     return Shift(
         networks=n,
         shift=Interval(float(changes.mean()), lower, upper),
-        error=mean_error(read, dials),
+        error=float(np.mean(np.abs(differences))),
         error_without=float(np.mean(without_errors)),
     )
 

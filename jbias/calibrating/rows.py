@@ -21,22 +21,29 @@ from jbias.runtime import files
 FAMILIES: Mapping[str, str] = types.MappingProxyType(
     {
         "rule": "decides by the known cues of an image, without looking at it",
-        "trained": "trained on images whose labels follow the dial",
+        "trained": "trained on images whose labels follow the planned dial",
         "mixed_logits": "two trained streams; the dial weights their logits",
         "mixed_images": "two trained streams; the dial is the share of images that each decides",
         "none": "at chance, constant, or failing: without a dial",
     }
 )
+# Families whose dial is the verified reliance, as training does not determine it.
+VERIFIED_FAMILIES = ("trained",)
 # Families that see images, so that every measure can be read from them.
 IMAGE_FAMILIES = ("trained", "mixed_logits", "mixed_images")
 SHORTCUTS = ("", "colour", "size")
+_NUM_CUES = 4  # Shape, texture, colour, size.
 
 
 class PlantedNetwork(NamedTuple):
-    """A planted network: its dial, what else was planted, and its verified reliance.
+    """A planted network: its dial, what was planned, and its verified reliance.
 
     network: unique name. family: key of FAMILIES.
-    dial: planted reliance on shape against texture, 0 to 1; None for the family "none".
+    dial: the network's reliance on shape against texture, 0 to 1: `verified_reliance` for families
+      in VERIFIED_FAMILIES, else planned_dial, which holds by construction. None for the family
+      "none", and if it could not be verified.
+    planned_dial: the dial that the network was made with. Trained networks follow it roughly.
+      None for the family "none".
     level: name of the planted level of accuracy, such as "high".
     shortcut, strength: one of SHORTCUTS, and the planted share of decisions that follow it, 0 to
       1; 0 without a shortcut.
@@ -46,13 +53,13 @@ class PlantedNetwork(NamedTuple):
     verified_shape, _texture, _colour, _size, _neither: decisions for the class of each cue, and
       for none of them, as shares of the images of the set "factorial" on which the classes of
       all four cues differ. They sum to 1. The set has every combination of cues, so that a
-      decision has one reading only. The reliance on shape against texture is
-      verified_shape / (verified_shape + verified_texture). None if it was not measured.
+      decision has one reading only. None if it was not measured.
     """
 
     network: str
     family: str
     dial: float | None
+    planned_dial: float | None
     level: str
     shortcut: str
     strength: float
@@ -67,6 +74,22 @@ class PlantedNetwork(NamedTuple):
     verified_colour: float | None = None
     verified_size: float | None = None
     verified_neither: float | None = None
+
+    @property
+    def verified_reliance(self) -> float | None:
+        """Return the verified reliance on shape against texture, without guesses.
+
+        s / (s + t), where s and t are the shares of decisions for the shape and for the texture,
+        each less the share of guesses for one class: verified_neither / (classes - 4), as the four
+        cues of an image are of different classes. Otherwise networks that often guess would seem to
+        rely on both. None if s + t is not positive, and without verification.
+        """
+        if self.verified_shape is None or self.verified_texture is None:
+            return None
+        guesses = (self.verified_neither or 0.0) / (self.classes - _NUM_CUES)
+        shape = max(0.0, self.verified_shape - guesses)
+        texture = max(0.0, self.verified_texture - guesses)
+        return shape / (shape + texture) if shape + texture > 0 else None
 
 
 class Reading(NamedTuple):

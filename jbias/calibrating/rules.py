@@ -31,7 +31,8 @@ class Rules:
     share_families: families whose dial is a share of decisions, so that it is on the scale of
       measures; other families have ranks only. most_planting_error: largest difference of the
       dial from the reliance that is verified on factorial stimuli, beyond which a network of
-      these families is not as planted, and is left out.
+      these families is not as planted, and is left out. Trained networks have no such difference,
+      as their dial is the verified reliance.
     least_networks: fewest ranked networks for a verdict. least_rho: a measure ranks networks if
       the lower end of the interval of rho is at least this. most_error: largest mean absolute
       error of the dial of networks of families that the curve has not seen.

@@ -11,7 +11,6 @@ from jbias.calibrating import flags as flags_lib
 from jbias.calibrating import recovery, rows
 from jbias.calibrating import rules as rules_lib
 
-_NUM_CUES = 4  # Shape, texture, colour, size.
 _CONFLICTS = "shape_bias"  # The measure whose n counts decisions for either cue.
 
 
@@ -20,11 +19,10 @@ class Study:
     """The tables of a study that is analysed.
 
     networks: a row per network, with the columns of rows.PlantedNetwork and `above_chance` (accuracy, 0
-      at chance and 1 if all is correct), `verified` (see analysis.py), `flags` (kinds, separated by
-      "; ", "" without), `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut),
-      `is_planted` (the verified reliance is near the dial; False if it was not verified),
-      `is_comparable` and `is_ranked`, see
-      analysis.py.
+      at chance and 1 if all is correct), `verified` (rows.PlantedNetwork.verified_reliance), `flags`
+      (kinds, separated by "; ", "" without), `is_flagged`, `is_shortcut_only` (no flag but a
+      suspected shortcut), `is_planted` (the verified reliance is near the dial; False if it was not
+      verified), `is_comparable` and `is_ranked`, see analysis.py.
     readings: a row per reading, with the columns of rows.Reading and those of its
       network, whose column `images` is `test_images`.
     """
@@ -61,10 +59,10 @@ def prepare(
         raise ValueError(
             f"readings.csv: {unknown[0]} must be a network of networks.csv; measure again"
         )
-    frame = pd.DataFrame(networks, columns=list(rows.PlantedNetwork._fields))
-    frame = frame[frame["hidden"] == int(hidden)].reset_index(drop=True)
+    chosen = [network for network in networks if network.hidden == int(hidden)]
+    frame = pd.DataFrame(chosen, columns=list(rows.PlantedNetwork._fields))
     verified = [name for name in frame.columns if name.startswith("verified_")]
-    numeric = ["dial", "accuracy", *verified]
+    numeric = ["dial", "planned_dial", "accuracy", *verified]
     frame[numeric] = frame[numeric].astype(float)
     decided = _conflict_decisions(readings)
     flags = []
@@ -75,7 +73,7 @@ def prepare(
     kinds = [[flag.kind for flag in raised] for raised in flags]
     frame = frame.assign(
         above_chance=recovery.above_chance(frame["accuracy"], frame["chance"]),
-        verified=verified_reliance(frame),
+        verified=np.array([network.verified_reliance for network in chosen], float),
         flags=["; ".join(dict.fromkeys(raised)) for raised in kinds],
         flag_texts=["; ".join(flag.text for flag in raised) for raised in flags],
         is_flagged=[bool(raised) for raised in kinds],
@@ -95,23 +93,6 @@ def prepare(
     return Study(frame, table.merge(details, on="network", validate="many_to_one"))
 
 
-def verified_reliance(frame: pd.DataFrame) -> pd.Series:
-    """Return the reliance on shape against texture that factorial stimuli verify, without guesses.
-
-    s / (s + t), where s and t are the shares of decisions for the shape and for the texture, each
-    less the share of guesses for one class: verified_neither / (classes - 4), as the four cues of
-    an image are of different classes. Otherwise networks that often guess would seem to rely on
-    both. NaN if s + t is not positive.
-    """
-    guesses = frame["verified_neither"].fillna(0) / (frame["classes"] - _NUM_CUES)
-    shape, texture = (
-        (frame[f"verified_{cue}"] - guesses).clip(lower=0)
-        for cue in ("shape", "texture")
-    )
-    cues = shape + texture
-    return shape / cues.where(cues > 0)
-
-
 def _conflict_decisions(
     readings: Sequence[rows.Reading],
 ) -> dict[str, tuple[int, int]]:
@@ -128,24 +109,28 @@ def _conflict_decisions(
 def flagged(networks: pd.DataFrame) -> pd.DataFrame:
     """Return the flagged networks, with the kinds of flags and the numbers behind them."""
     rows_with_flags = networks[networks["is_flagged"]]
-    columns = ["network", "family", "level", "dial", "shortcut", "strength", "accuracy"]
-    return rows_with_flags[[*columns, "flags", "flag_texts"]].reset_index(drop=True)
+    columns = ["network", "family", "level", "planned_dial", "dial", "shortcut"]
+    columns += ["strength", "accuracy", "flags", "flag_texts"]
+    return rows_with_flags[columns].reset_index(drop=True)
 
 
 def planted(networks: pd.DataFrame) -> pd.DataFrame:
-    """Return how the verified reliance agrees with the dial, by family, level and shortcut.
+    """Return how the verified reliance agrees with the planned dial, by family, level and shortcut.
 
     Statistics are over networks without a flag; not_planted counts those that are left out, as
-    their reliance is too far from the dial. Failing networks have no dial: all should be flagged.
+    their verified reliance is too far from the dial. For trained networks the agreement is for
+    information: their dial is the verified reliance, so that none is left out. Failing networks
+    have no dial: all should be flagged.
     """
     result = []
     for (family, level, shortcut), group in networks.groupby(
         ["family", "level", "shortcut"]
     ):
-        is_verified = group["dial"].notna() & group["verified"].notna()
+        is_verified = group["planned_dial"].notna() & group["verified"].notna()
         ranked = group[~group["is_flagged"] & is_verified]
-        verified, dials = ranked["verified"].to_numpy(), ranked["dial"].to_numpy()
-        differences = np.abs(verified - dials)
+        verified = ranked["verified"].to_numpy()
+        planned_dials = ranked["planned_dial"].to_numpy()
+        differences = np.abs(verified - planned_dials)
         result.append(
             {
                 "family": family,
@@ -155,7 +140,7 @@ def planted(networks: pd.DataFrame) -> pd.DataFrame:
                 "flagged": int(group["is_flagged"].sum()),
                 "not_planted": int((~ranked["is_planted"]).sum()),
                 "verified": len(ranked),
-                "rho": recovery.rho(verified, dials),
+                "rho": recovery.rho(verified, planned_dials),
                 "error": float(differences.mean()) if len(ranked) else math.nan,
                 "largest_error": float(differences.max()) if len(ranked) else math.nan,
             }

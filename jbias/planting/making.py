@@ -188,7 +188,7 @@ def train_runs(study: Study, planned: Sequence[plans.Plan]) -> None:
 
 
 def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
-    """Return the row of a network: its plan, its accuracy and its verified reliance.
+    """Return the row of a network: its plan, its dial, its accuracy and its verified reliance.
 
     Accuracy and reliance are None for a failing network that gives no decisions, such as one whose
     weights are not finite; ValueError for such a network with a dial.
@@ -197,6 +197,7 @@ def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
         network=plan.name,
         family=plan.family,
         dial=plan.dial,
+        planned_dial=plan.dial,
         level=plan.level,
         shortcut=plan.shortcut,
         strength=plan.strength,
@@ -232,7 +233,7 @@ def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
         for name in ("test", "factorial")
     }
     verified = verifying.of_decisions(shown["factorial"])
-    return row._replace(
+    row = row._replace(
         accuracy=float(shown["test"].right.mean()),
         verified_shape=verified.shape,
         verified_texture=verified.texture,
@@ -240,6 +241,9 @@ def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
         verified_size=verified.size,
         verified_neither=verified.neither,
     )
+    if plan.family in rows.VERIFIED_FAMILIES:
+        row = row._replace(dial=row.verified_reliance)
+    return row
 
 
 def open_network(study: Study, plan: plans.Plan) -> networks.Network:

@@ -61,6 +61,7 @@ AVAILABILITIES: Mapping[float, tuple[float, float]] = types.MappingProxyType(
 class Plan(NamedTuple):
     """A network to make; fields as in calibrating.rows.PlantedNetwork.
 
+    dial: the planned dial. A trained network's reliance, which is verified, may differ from it.
     options: further options, which the family's maker reads: "design", "agrees" and "hidden" of
     the training images (data.embedded.cues.make).
     """
@@ -79,8 +80,10 @@ class Plan(NamedTuple):
 class Scale(NamedTuple):
     """The size of a study.
 
-    rule_dials, trained_dials, mixed_dials: the dials of each family. shortcut_dials: the dials of
-    networks with a shortcut. strengths: of the shortcuts. seeds: of trained networks.
+    rule_dials, trained_dials, mixed_dials: the planned dials of each family. shortcut_dials: those
+    of rules and trained networks with a shortcut; they are added to rule_dials and trained_dials, so
+    that there are networks without the shortcut. strengths: of the shortcuts. seeds: of trained
+    networks.
     epoch_factor: multiplies the epochs of training. train_images: images of a training set.
     hidden_networks: number of hidden networks.
     """
@@ -167,16 +170,18 @@ def hidden_prefix(seed: int) -> str:
 
 def _rules(scale: Scale) -> list[Plan]:
     """Return decision rules: all dials at all levels, and some dials with shortcuts."""
+    dials = sorted({*scale.rule_dials, *scale.shortcut_dials})
     plans = [
         Plan(f"rule-{dial:g}-{level}", "rule", dial, level=level)
-        for level, dial in itertools.product(LAPSES, scale.rule_dials)
+        for level, dial in itertools.product(LAPSES, dials)
     ]
     return plans + _with_shortcuts("rule", scale, seeds=1)
 
 
 def _trained(scale: Scale) -> list[Plan]:
     """Return trained networks: all dials and seeds after many epochs, and after few."""
-    combinations = itertools.product(EPOCHS, scale.trained_dials, range(scale.seeds))
+    dials = sorted({*scale.trained_dials, *scale.shortcut_dials})
+    combinations = itertools.product(EPOCHS, dials, range(scale.seeds))
     plans = [
         Plan(f"trained-{dial:g}-{level}-s{seed}", "trained", dial, level, seed=seed)
         for level, dial, seed in combinations
@@ -198,8 +203,6 @@ def _agreeing(scale: Scale) -> list[Plan]:
     unrelated = (1 / NUM_CLASSES, 1 / 4)
     plans = []
     for dial, agrees in AGREEMENTS.items():
-        if dial not in scale.trained_dials:
-            continue
         options = {"design": "agreement", "agrees": (*agrees, *unrelated)}
         rarer = {**options, "hidden": AVAILABILITIES[dial]}
         for name, chosen in (("agreement", options), ("availability", rarer)):

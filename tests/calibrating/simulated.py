@@ -49,6 +49,7 @@ def networks(
                     network=name,
                     family=family,
                     dial=dial,
+                    planned_dial=dial,
                     level=level,
                     shortcut=shortcut,
                     strength=strength,
@@ -68,6 +69,31 @@ def networks(
     return result
 
 
+def leaning(
+    of_networks: Sequence[rows.PlantedNetwork],
+) -> list[rows.PlantedNetwork]:
+    """Return networks of which the trained ones rely on one cue more than was planned.
+
+    Their dial d becomes d^2 / (d^2 + (1 - d)^2), which is verified in the decisions for either cue.
+    """
+    result = []
+    for network in of_networks:
+        if network.family == "trained":
+            odds = network.planned_dial**2, (1 - network.planned_dial) ** 2
+            dial = odds[0] / sum(odds)
+            network = with_reliance(network, dial)._replace(dial=dial)
+        result.append(network)
+    return result
+
+
+def with_reliance(network: rows.PlantedNetwork, reliance: float) -> rows.PlantedNetwork:
+    """Return a network whose decisions for shape or texture have another verified reliance."""
+    either = network.verified_shape + network.verified_texture
+    return network._replace(
+        verified_shape=either * reliance, verified_texture=either * (1 - reliance)
+    )
+
+
 def guessing_networks(count: int) -> list[rows.PlantedNetwork]:
     """Return networks without a dial whose accuracy is exactly chance."""
     return [
@@ -75,6 +101,7 @@ def guessing_networks(count: int) -> list[rows.PlantedNetwork]:
             network=f"none-{k}",
             family="none",
             dial=None,
+            planned_dial=None,
             level="chance",
             shortcut="",
             strength=0.0,

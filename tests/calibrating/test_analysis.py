@@ -193,12 +193,15 @@ def test_a_shortcut_lies_where_it_moves_the_value_at_an_unchanged_dial():
     assert row_of(result)["error"] == pytest.approx(0, abs=1e-12)
 
 
+def moved_networks(family) -> list[rows.PlantedNetwork]:
+    """Return networks of a family whose shortcut has moved the verified reliance to 0.9."""
+    planted = simulated.networks(families=(family,), shortcut="size", strength=0.6)
+    return [simulated.with_reliance(network, 0.9) for network in planted]
+
+
 def test_a_measure_does_not_lie_about_reliance_that_the_shortcut_has_changed():
-    """Networks with a shortcut whose verified reliance moved, and values with it, are left out."""
-    moved = [
-        network._replace(verified_shape=0.4 * 0.9, verified_texture=0.4 * 0.1)
-        for network in simulated.networks(shortcut="size", strength=0.6)
-    ]
+    """Rules with a shortcut that are not as planted, and values with them, are left out."""
+    moved = [*moved_networks("rule"), *moved_networks("mixed_images")]
     networks = [*simulated.networks(), *moved]
     readings = simulated.readings(
         networks, lambda network: 0.9 if network.shortcut else network.dial
@@ -206,8 +209,54 @@ def test_a_measure_does_not_lie_about_reliance_that_the_shortcut_has_changed():
     result = analyse(networks, readings)
     (row,) = result.shortcuts.to_dict("records")
     near = [dial for dial in simulated.DIALS if abs(dial - 0.9) <= 0.15]
-    assert row["networks"] == 6 * len(near) < len(moved)
+    assert row["networks"] == 4 * len(near) < len(moved)
     assert not row["lies"] and row_of(result)["untested"] == "colour"
+
+
+@pytest.mark.parametrize(
+    ("value_of", "shift"),
+    [
+        (lambda network: network.dial, 0.0),
+        # The mean planned dial is 0.5.
+        (lambda network: network.planned_dial, 0.5 - 0.9),
+    ],
+)
+def test_trained_networks_with_a_shortcut_are_compared_by_their_true_dials(
+    value_of, shift
+):
+    """A measure that follows the changed reliance has no shift; one that does not is wrong."""
+    moved = [network._replace(dial=0.9) for network in moved_networks("trained")]
+    networks = [*simulated.networks(), *moved]
+    result = analyse(networks, simulated.readings(networks, value_of))
+    (row,) = result.shortcuts.to_dict("records")
+    assert row["networks"] == len(moved) == 22
+    assert row["shift"] == pytest.approx(shift, abs=1e-9)
+    sizes = [abs(0.9 - dial) for dial in simulated.DIALS]
+    assert row["error"] == pytest.approx(np.mean(sizes) if shift else 0, abs=1e-9)
+    assert row["lies"] == bool(shift)
+
+
+def test_networks_with_and_without_a_shortcut_are_paired_by_the_planned_dial():
+    """The error of the networks without the shortcut is subtracted, also if their dials differ."""
+    base = simulated.leaning(simulated.networks())
+    moved = [network._replace(dial=0.9) for network in moved_networks("trained")]
+    networks = [*base, *moved]
+
+    def value_of(network):
+        return network.dial + (0.05 if network.family == "trained" else 0.0)
+
+    result = analyse(networks, simulated.readings(networks, value_of))
+    (row,) = result.shortcuts.to_dict("records")
+    assert row["networks"] == len(moved)
+    curve = result.curves.by_measure["simulated"].knots
+    without = [
+        float(curve.read(value_of(network))) - network.dial
+        for network in base
+        if network.family == "trained"
+    ]
+    shift = float(curve.read(0.95)) - 0.9 - np.mean(without)
+    assert row["shift"] == pytest.approx(shift, abs=1e-9)
+    assert row["error_without"] == pytest.approx(np.mean(np.abs(without)))
 
 
 def test_measures_are_compared_on_the_networks_that_see_images():
@@ -232,7 +281,7 @@ def test_the_numbers_without_selection_have_the_networks_that_are_not_as_planted
     """A measure that repeats the verification is perfect on the networks that passed it."""
     networks = [
         network._replace(verified_shape=0.5, verified_texture=0.5)
-        if network.family == "trained"
+        if network.family == "mixed_images"
         else network
         for network in simulated.networks()
     ]
@@ -248,6 +297,44 @@ def test_a_network_without_verification_is_not_ranked():
     networks[0] = networks[0]._replace(verified_shape=None, verified_texture=None)
     readings = simulated.readings(networks, lambda network: network.dial)
     assert row_of(analyse(networks, readings))["networks"] == len(networks) - 1
+
+
+def test_a_trained_network_whose_dial_could_not_be_verified_is_listed_and_not_ranked():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda network: network.dial)
+    place = next(k for k, x in enumerate(networks) if x.family == "trained")
+    networks[place] = networks[place]._replace(
+        dial=None, verified_shape=0.0, verified_texture=0.0, verified_neither=1.0
+    )
+    result = analyse(networks, readings)
+    assert row_of(result)["networks"] == len(networks) - 1
+    (flagged,) = result.flagged.to_dict("records")
+    assert flagged["network"] == networks[place].network
+    assert flagged["flags"] == "not verified" and math.isnan(flagged["dial"])
+    # Failing networks have a range of their own: this network is none of them.
+    assert math.isnan(row_of(result)["unranked_lower"])
+
+
+def test_the_truth_of_trained_networks_is_their_verified_reliance():
+    """None is left out, however far it is from the plan, and the plan enters no statistic."""
+    networks = simulated.leaning(simulated.networks())
+    assert max(abs(x.dial - x.planned_dial) for x in networks) > 0.1
+    readings = simulated.readings(networks, lambda network: network.dial)
+    result = analyse(
+        networks, readings, rules=rules_lib.Rules(most_planting_error=0.01, draws=200)
+    )
+    row = row_of(result)
+    assert row["networks"] == row["unselected_networks"] == len(networks)
+    assert row["rho"] == pytest.approx(1)
+    assert row["bias"] == pytest.approx(0, abs=1e-12)
+    assert row["error"] < 0.02  # Curves of other families have knots at other dials.
+    other_plans = [
+        network._replace(planned_dial=0.5) if network.family == "trained" else network
+        for network in networks
+    ]
+    first, second = analyse(networks, readings), analyse(other_plans, readings)
+    assert first.measures.equals(second.measures)
+    assert first.families.equals(second.families)
 
 
 def test_a_measure_that_shrinks_towards_one_half_has_opposite_biases():
@@ -328,7 +415,7 @@ def test_missing_values_are_counted_and_change_no_rank():
 def test_networks_that_are_not_as_planted_are_counted_and_left_out():
     networks = [
         network._replace(verified_shape=0.5, verified_texture=0.5)
-        if network.family == "trained"
+        if network.family == "mixed_images"
         else network
         for network in simulated.networks()
     ]
@@ -338,12 +425,28 @@ def test_networks_that_are_not_as_planted_are_counted_and_left_out():
     planted = result.planted.set_index(["family", "level"])
     assert planted.loc[("rule", "high"), "error"] == pytest.approx(0, abs=1e-12)
     assert planted.loc[("rule", "low"), "rho"] == pytest.approx(1)
-    trained = planted.loc[("trained", "high")]
+    mixed = planted.loc[("mixed_images", "high")]
     distances = np.abs(np.array(simulated.DIALS) - 0.5)
-    assert trained["error"] == pytest.approx(distances.mean())
-    assert trained["not_planted"] == (distances > 0.15).sum() == 8
-    assert math.isnan(trained["rho"])
+    assert mixed["error"] == pytest.approx(distances.mean())
+    assert mixed["not_planted"] == (distances > 0.15).sum() == 8
+    assert math.isnan(mixed["rho"])
     assert row_of(result)["networks"] == len(networks) - 2 * 8
+
+
+def test_trained_networks_far_from_their_plan_are_counted_as_such_and_stay():
+    networks = simulated.leaning(simulated.networks())
+    readings = simulated.readings(networks, lambda network: network.dial)
+    planted = analyse(networks, readings).planted.set_index(["family", "level"])
+    differences = [
+        abs(network.dial - network.planned_dial)
+        for network in networks
+        if (network.family, network.level) == ("trained", "high")
+    ]
+    trained = planted.loc[("trained", "high")]
+    assert trained["error"] == pytest.approx(np.mean(differences))
+    assert trained["largest_error"] == pytest.approx(max(differences))
+    assert trained["rho"] == pytest.approx(1) and trained["not_planted"] == 0
+    assert planted.loc[("rule", "high"), "error"] == pytest.approx(0, abs=1e-12)
 
 
 def test_guesses_do_not_change_the_verified_reliance():
@@ -407,6 +510,20 @@ def test_hidden_networks_are_read_by_the_fixed_curves_only():
     assert knots == fixed.curves.by_measure["simulated"].knots
     with pytest.raises(ValueError, match="must have hidden networks"):
         analyse(open_networks, readings[: len(open_networks)], frozen=fixed.curves)
+
+
+def test_the_analysis_of_open_networks_sees_nothing_of_hidden_ones():
+    """Tables and curves are the same with hidden networks, whatever their dials and values."""
+    open_networks = simulated.leaning(simulated.networks())
+    open_networks += simulated.networks(shortcut="size", strength=0.5)
+    readings = simulated.binomial_readings(open_networks, np.random.default_rng(1))
+    hidden = [x._replace(dial=0.7) for x in simulated.networks(hidden=1)]
+    of_hidden = simulated.readings(hidden, lambda network: 0.1)
+    alone = analyse(open_networks, readings)
+    with_hidden = analyse([*hidden, *open_networks], [*of_hidden, *readings])
+    for name, table in alone.tables().items():
+        assert table.equals(with_hidden.tables()[name]), name
+    assert curves_lib.to_json(alone.curves) == curves_lib.to_json(with_hidden.curves)
 
 
 def test_hidden_networks_must_follow_the_direction_of_the_fixed_curve():

@@ -57,6 +57,7 @@ def test_nothing_follows_from_what_was_not_measured():
 def test_a_row_of_networks_csv_becomes_evidence():
     row = {"accuracy": 0.25, "images": 480, "chance": 0.0625, "classes": 16}
     row |= {"verified_colour": math.nan, "verified_size": 0.5}
+    row |= {"dial": 0.3, "planned_dial": 0.4}
     evidence = flags_lib.of_row(row)
     assert evidence == Evidence(
         correct=120,
@@ -64,10 +65,24 @@ def test_a_row_of_networks_csv_becomes_evidence():
         chance=0.0625,
         cue_chance=0.125,
         shortcuts={"size": 0.5},
+        has_dial=True,
     )
     diverged = flags_lib.of_row({**row, "accuracy": math.nan})
     flags = flags_lib.flags(diverged, LIMITS)
     assert [flag.kind for flag in flags] == ["at chance", "shortcut suspected"]
+
+
+def test_only_a_planned_dial_that_could_not_be_verified_is_a_reason():
+    counts = {"accuracy": 0.9, "images": 480, "chance": 0.0625, "classes": 16}
+    counts |= {"verified_colour": 0.0, "verified_size": 0.0}
+    for dial, planned_dial, expected in (
+        (0.3, 0.4, []),
+        (math.nan, 0.4, ["not verified"]),
+        (math.nan, math.nan, []),
+    ):
+        row = {**counts, "dial": dial, "planned_dial": planned_dial}
+        flags = flags_lib.flags(flags_lib.of_row(row), LIMITS)
+        assert [flag.kind for flag in flags] == expected
 
 
 @pytest.mark.parametrize(

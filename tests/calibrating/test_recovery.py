@@ -133,9 +133,9 @@ def test_the_interval_of_a_shift_covers_it_in_95_of_100_studies():
     rng = np.random.default_rng(3)
     covered = 0
     for k in range(200):
-        read = 0.1 + rng.normal(0, 0.05, size=40)
+        differences = 0.1 + rng.normal(0, 0.05, size=40)
         moved = recovery.shift(
-            read, np.zeros(40), np.zeros(40), np.zeros(40), draws=300, seed=k
+            differences, np.zeros(40), np.zeros(40), draws=300, seed=k
         )
         covered += moved.shift.lower <= 0.1 <= moved.shift.upper
     assert 0.88 <= covered / 200 <= 0.99

@@ -8,6 +8,7 @@ NETWORK = rows.PlantedNetwork(
     network="rule-1",
     family="rule",
     dial=1 / 3,
+    planned_dial=1 / 3,
     level="high",
     shortcut="colour",
     strength=0.25,
@@ -47,3 +48,24 @@ def test_other_tables_and_cells_are_refused_with_their_line():
         rows.loads(text.replace("480", "many"), rows.Reading, where="readings.csv")
     with pytest.raises(ValueError, match="readings.csv:2.*cells"):
         rows.loads(text.replace(",480", ""), rows.Reading, where="readings.csv")
+
+
+@pytest.mark.parametrize(
+    ("shape", "texture", "neither", "reliance"),
+    [
+        (0.6, 0.2, 0.0, 0.75),
+        (0.6 + 0.01, 0.2 + 0.01, 0.12, 0.75),  # 0.12 / 12 are guesses for each class.
+        (0.5, 0.005, 0.12, 1.0),
+        (0.0, 0.0, 0.0, None),
+        (0.05, 0.05, 0.8, None),
+        (None, None, None, None),
+    ],
+)
+def test_verified_reliance_is_the_share_of_shape_less_guesses(
+    shape, texture, neither, reliance
+):
+    network = NETWORK._replace(
+        verified_shape=shape, verified_texture=texture, verified_neither=neither
+    )
+    expected = None if reliance is None else pytest.approx(reliance)
+    assert network.verified_reliance == expected

@@ -4,7 +4,7 @@ import pytest
 
 from jbias.calibrating import rows
 from jbias.evals import runner
-from jbias.planting import making, measuring, plans
+from jbias.planting import making, measuring, plans, rules
 
 PLAN = plans.Plan("rule-a", "rule", 0.5)
 FAILING = plans.Plan("none-a", "none", None, level="chance")
@@ -64,3 +64,22 @@ def test_failures_are_said_and_counted_for_networks_with_a_dial_only(
     assert "none-a: it broke" in lines
     assert making.make(study, [PLAN]) == []
     assert study.failures == ["rule-a: it broke"] * 2
+
+
+@pytest.mark.parametrize("family", ["trained", "mixed_images"])
+def test_the_dial_of_a_trained_network_is_verified_and_that_of_a_mixture_planned(
+    family, tmp_path, monkeypatch
+):
+    """A network of the planned dial 0.5 that decides by shape in nine of ten images."""
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
+    plan = plans.Plan("a", family, 0.5)
+    decider = plans.Plan("a", "rule", 0.9)
+    monkeypatch.setattr(
+        making,
+        "open_network",
+        lambda study, _: rules.open_network(decider, study.space),
+    )
+    study, _ = study_in(tmp_path / "study")
+    row = making.make_row(study, plan)
+    assert row.planned_dial == 0.5 and row.verified_reliance > 0.75
+    assert row.dial == (row.verified_reliance if family == "trained" else 0.5)

@@ -42,7 +42,7 @@ def test_networks_have_their_plan_and_their_verified_reliance(study):
     table = rows.read(study.folder / "networks.csv", rows.PlantedNetwork)
     assert [row.network for row in table] == [plan.name for plan in PLANNED]
     for row, dial in zip(table, DIALS):
-        assert row.dial == dial and row.accuracy > 0.85
+        assert row.dial == row.planned_dial == dial and row.accuracy > 0.85
         either = row.verified_shape + row.verified_texture
         assert abs(row.verified_shape / either - dial) < 0.2
     assert table[-1].dial is None and table[-1].accuracy == table[-1].chance

@@ -71,6 +71,24 @@ def test_the_more_reliable_cue_is_in_fewer_images_of_networks_of_availability():
         assert (shape > texture) == (hidden_shape > hidden_texture) == bool(plan.dial)
 
 
+@pytest.mark.parametrize(
+    "scale",
+    [
+        plans.FULL,
+        plans.FULL._replace(trained_dials=(0.1, 0.45, 1 / 3), rule_dials=(0.5,)),
+    ],
+)
+def test_each_network_with_a_shortcut_has_one_without_at_its_planned_dial(scale):
+    """Whatever the dials of a family are; networks of agreeing cues do not depend on them."""
+    planned = plans.visible(scale)
+    plans.check(planned)
+    plain = {(x.family, x.level, x.dial) for x in planned if not x.shortcut}
+    with_shortcut = {(x.family, x.level, x.dial) for x in planned if x.shortcut}
+    assert with_shortcut and with_shortcut <= plain
+    agreeing = [plan for plan in planned if plan.options]
+    assert len(agreeing) == 4 * scale.seeds
+
+
 def test_repeated_names_and_dials_outside_the_scale_are_refused():
     plan = plans.visible()[0]
     with pytest.raises(ValueError, match="unique names"):

@@ -46,6 +46,8 @@ def test_networks_that_see_images_have_a_reading_of_every_measure(
     readings = measuring.measure(study, planned, subsamples=())
     assert {*networks} == {plan.name for plan in planned}
     assert networks["diverged"].accuracy is None
+    assert networks["trained"].planned_dial == 1
+    assert networks["trained"].dial == networks["trained"].verified_reliance
     for reading in readings:
         reason = reading.reason
         if reading.network == "diverged":

@@ -1,6 +1,6 @@
 """Calibration of measures on the page of measured networks: curves, read dials and warnings.
 
-The curves are of networks whose reliance on shape is planted (`jbias.calibrating`). Sections of
+The curves are of planted networks, whose reliance on shape is known (`jbias.calibrating`). Sections of
 measures get these blocks at their end; nothing is shown without a file of curves.
 """
 
@@ -67,7 +67,7 @@ def blocks(
     if page.has_figures:
         yield document.Figure(
             f"calibration_{name}",
-            "Calibration: reliance on shape against texture that was planted in networks "
+            "Calibration: reliance on shape against texture of planted networks "
             f"({curves.description}), and the networks of this page on the curve of each measure.",
             lambda: _draw(readings, [network.name for network in page.networks]),
         )
@@ -179,7 +179,7 @@ def _table(name: str, readings: Sequence[CalibratedReading]) -> tables.Table | N
     ]
     return network_blocks.table(
         f"calibration_{name}",
-        "Calibration: planted reliance on shape against texture (0: texture, 1: shape) of "
+        "Calibration: reliance on shape against texture (0: texture, 1: shape) of planted "
         "networks with this value, and the mean error for networks of families that the curve has "
         "not seen.",
         rows,
@@ -215,7 +215,7 @@ def _draw(readings: Sequence[CalibratedReading], names: Sequence[str]) -> plots.
             words = f"{reading.network.name}: {reading.value.value:.3g}, read as {reading.dial:.2f}"
             plots.hover_points(axes, point[0], point[1], [words])
 
-    labels = ("value of the measure", "planted reliance on shape")
+    labels = ("value of the measure", "known reliance on shape")
     return plots.multiples(by_title, draw, labels, plots.handles(looks))
 
 
