@@ -237,31 +237,28 @@ def check_measure(measure: Measure, side: int) -> None:
 
 
 def build_probe(measure: Measure, context: Mapping[str, Any]) -> Built:
-    """Return a measure's probe; the same object for equal arguments.
+    """Return a new probe of a measure; ValueError for an invalid option.
 
     context: values that depend on the set, by argument name, such as "side". The probe gets the
-    values for which it has arguments; the measure's own options take precedence. ValueError for an
-    invalid option.
+    values for which it has arguments; the measure's own options take precedence.
     """
+    where = f"suite.measures.{measure.name}"
+    options = dict(_probe_options(measure, context))
+    make = _find_maker(where, measure.probe)
+    if not _is_inside(measure.probe):
+        return build.call_checked(where, make, **options)
+    build.check_options(where, make, options, num_positional=4)
+    errors.check_annotations(where, make, options)
+    return inside.Inside(functools.partial(make, **options))
+
+
+def _probe_options(
+    measure: Measure, context: Mapping[str, Any]
+) -> tuple[tuple[str, Any], ...]:
+    """Return the options of a measure's probe, hashable; context: see `build_probe`."""
     parameters = _probe_parameters(measure.probe)
     arguments = {key: value for key, value in context.items() if key in parameters}
-    options = _freeze({**arguments, **measure.options})
-    return _cached_probe(measure.name, measure.probe, options)
-
-
-@functools.cache
-def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> Built:
-    """Return the probe of a measure; ValueError for an invalid option.
-
-    name: the measure's name. frozen_options: result of `_freeze`, pairs of a key and a value.
-    """
-    where, options = f"suite.measures.{name}", dict(frozen_options)
-    measure = _find_maker(where, probe_name)
-    if not _is_inside(probe_name):
-        return build.call_checked(where, measure, **options)
-    build.check_options(where, measure, options, num_positional=4)
-    errors.check_annotations(where, measure, options)
-    return inside.Inside(functools.partial(measure, **options))
+    return _freeze({**arguments, **measure.options})
 
 
 def conditions(built: Built) -> tuple[str, ...]:
@@ -325,6 +322,7 @@ class Suite(NamedTuple):
     run: Mapping[str, Any]  # The entry `run` of the config, with defaults.
     config: Mapping[str, Any]
     stimuli: inference.StimulusCache
+    probes: dict[tuple, Built]  # Those that were made, by measure and options.
 
     @property
     def devices(self) -> jax.sharding.Mesh:
@@ -367,7 +365,10 @@ class Suite(NamedTuple):
         }
         if measure.takes_others:
             context["others"] = self.make_partners(measure.others or dataset)
-        return build_probe(measure, context)
+        key = measure.name, measure.probe, _probe_options(measure, context)
+        if key not in self.probes:
+            self.probes[key] = build_probe(measure, context)
+        return self.probes[key]
 
     def make_partners(self, dataset: str) -> shown.Partners:
         """Return images of a set, evenly spaced, which a probe combines with the shown images.
@@ -443,6 +444,7 @@ def open_suite(
         run=run,
         config=config,
         stimuli=inference.StimulusCache(),
+        probes={},
     )
     return _drop_missing_tasks(suite, needs["measures"], say)
 
@@ -471,6 +473,7 @@ def of_sources(
         run=run,
         config=config,
         stimuli=inference.StimulusCache(),
+        probes={},
     )
     return _drop_missing_tasks(suite, needs["measures"], say)
 
@@ -488,7 +491,6 @@ class _Checked(NamedTuple):
 
 def _check_config(config: Mapping[str, Any], only: Sequence[str]) -> _Checked:
     """Return the checked parts of a suite's config; arguments and errors: see `open_suite`."""
-    _cached_probe.cache_clear()  # Files that probes read may have changed.
     config = jc.to_dict(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     run = _check_kinds(config)

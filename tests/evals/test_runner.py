@@ -981,6 +981,17 @@ def test_all_spellings_of_a_path_are_one_network(run, tmp_path, monkeypatch):
     ]
 
 
+def test_opening_another_suite_keeps_the_stimuli_of_the_first():
+    """Stimuli are kept by the probe that made them, so each suite keeps its own probes."""
+    config = biases.get_config("smoke")
+    first = suites.open_suite(config, lambda line: None)
+    task = next(iter(first.tasks()))
+    probe = first.make_probe(task.measure, task.dataset)
+    second = suites.open_suite(config, lambda line: None)
+    assert first.make_probe(task.measure, task.dataset) is probe
+    assert second.make_probe(task.measure, task.dataset) is not probe
+
+
 def test_the_suite_of_biases_needs_no_data():
     """All its sets on the embedded data, and options that its probes take."""
     suite = suites.open_suite(biases.get_config("smoke"), lambda line: None)
