@@ -56,7 +56,7 @@ def coral_penalty(logits, h):
     return np.mean(pairs)
 
 
-def mmd_penalty(logits, h):
+def mmd_penalty(logits, h, rows_by_environment=ROWS_BY_ENVIRONMENT):
     """Return MMD's penalty pair by pair, by explicit differences of features."""
 
     def mean_kernel(a, b):
@@ -65,7 +65,7 @@ def mmd_penalty(logits, h):
 
     pairs = [
         mean_kernel(a, a) + mean_kernel(b, b) - 2 * mean_kernel(a, b)
-        for a, b in itertools.combinations(ROWS_BY_ENVIRONMENT, 2)
+        for a, b in itertools.combinations(rows_by_environment, 2)
     ]
     return np.mean(pairs)
 
@@ -189,6 +189,14 @@ def test_the_penalty_is_finite_for_small_and_missing_environments(name, which):
     assert all(np.isfinite(x).all() for x in (value, *grads))
     if name == "coral" or (name == "vrex" and which[0] == which[1] == which[3]):
         assert value == 0 and not any(g.any() for g in grads)
+
+
+def test_mmd_counts_environments_of_one_example():
+    batch = {"attribute": jnp.asarray([0, 1, 1, 2])}
+    members = groups.environments("x", TRAINING_COLUMNS, "").members(batch)
+    expected = mmd_penalty(None, FEATURES[:4], [[0], [1, 2], [3]])
+    value = mmd.discrepancy(jnp.asarray(FEATURES[:4]), members)
+    assert value == pytest.approx(expected, rel=1e-5)
 
 
 class Free(nn.Module):

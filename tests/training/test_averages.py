@@ -140,6 +140,7 @@ def test_a_number_is_the_decay_of_an_exponential_average():
         (dict(name="median"), r"average\.name.*exponential"),
         (dict(first=3), "must have a name"),
         (dict(name="swad", n_converge=0), "n_converge must be a whole number >= 1"),
+        (dict(name="swad", tolerance_ratio=-0.1), "must be 0 or more, got -0.1"),
         (dict(name="swad", statistics="none"), "statistics: must be one of average"),
         (dict(name="uniform", batches=5), "batches"),
         (dict(name="swad", batches=0), "batches: must be a whole number >= 1"),
