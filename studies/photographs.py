@@ -65,8 +65,8 @@ METHODS = {
     "deepaugment-cae": "deepaugment:nets=cae",
     "deepaugment-edsr": "deepaugment:nets=edsr",
 }
-# Flags by name of the method, which override FLAGS: SWAD chooses among the evaluations.
-METHOD_FLAGS = {"swad": ("--config.eval_every=5 %",)}
+# Only the last evaluation is used, but SWAD chooses steps by its evaluations.
+EVAL_EVERY, EVAL_EVERY_OF = "5 epochs", {"swad": "5 %"}
 # The classes of Tiny ImageNet that belong to Geirhos' sixteen, and their images per class.
 CLASSES = (
     "n01855672",
@@ -104,7 +104,6 @@ FLAGS = (
     # On one core, 8.8 steps of a network per second; "threaded" takes 7.4 with four networks and
     # 4.6 with eight.
     "--config.run.strategy=looped",
-    "--config.eval_every=5 epochs",  # Only the last evaluation is used.
 )
 
 
@@ -150,6 +149,16 @@ def config_text(cell: Cell, *, root: pathlib.Path, runs: pathlib.Path) -> str:
     varied = "+".join(f"{rate:g}" for rate in RATES)
     texts = (arguments, data, "size=32,epochs=5", f"vary=optim.rate={varied}")
     return f"configs/{config}.py:{','.join(filter(None, texts))}"
+
+
+def train_flags(cell: Cell, *, root: pathlib.Path, runs: pathlib.Path) -> list[str]:
+    """Return the flags of `jbias train` for a cell; root, runs: see `config_text`."""
+    eval_every = EVAL_EVERY_OF.get(cell.method, EVAL_EVERY)
+    return [
+        *FLAGS,
+        f"--config.eval_every={eval_every}",
+        f"--config={config_text(cell, root=root, runs=runs)}",
+    ]
 
 
 def write_classes(source: pathlib.Path, folder: pathlib.Path) -> None:
@@ -322,9 +331,8 @@ def main(argv: list[str] | None = None) -> int:
         if (cell.study, cell.name.rpartition("/")[2]) in done_cells():
             continue
         run = runs / cell.name
-        train = [sys.executable, "-m", "jbias.main", f"--workdir={run}", *FLAGS]
-        train.append(f"--config={config_text(cell, root=root, runs=runs)}")
-        train.extend(METHOD_FLAGS.get(cell.method, ()))
+        flags = train_flags(cell, root=root, runs=runs)
+        train = [sys.executable, "-m", "jbias.main", f"--workdir={run}", *flags]
         for arguments in (*prepare(cell, root=root, runs=runs), train):
             code = run_until(arguments, deadline)
             if time.monotonic() >= deadline:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
+from jbias import config as jc
 from studies import all_results, photographs, photographs_page
 
 SETS = {
@@ -163,6 +164,19 @@ def test_each_cell_has_a_config_for_its_data(tmp_path):
         assert config.vary == (dict(key="optim.rate", values=photographs.RATES),)
         expected = {cell.style} if cell.style else {*SETS[photographs.PHOTOGRAPHS]}
         assert {*config.tests} == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "eval_every"), [("erm", "5 epochs"), ("swad", "5 %")]
+)
+def test_the_flags_of_a_cell_are_those_of_training(method, eval_every, tmp_path):
+    """Flags that are given twice would be refused."""
+    (cell, *_) = photographs.cells([method])
+    *changes, text = photographs.train_flags(cell, root=tmp_path, runs=tmp_path)
+    config = jc.load(text.removeprefix("--config="), changes, flag="config")
+    assert config.eval_every == eval_every
+    assert config.seeds == (0, 1, 2, 1000) and config.model.width == 8
+    assert config.run.strategy == "looped" and config.precision == "float32"
 
 
 def test_claims_name_methods_and_sets_of_the_study():
