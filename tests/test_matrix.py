@@ -1,5 +1,7 @@
 """Every algorithm with every invariant and with every batch transform."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +39,7 @@ def config_of(name: str, *inputs: str, **entries):
     )
     for options in (algo, *transforms):
         make = algos.ALGOS.get(options["name"]) or augment.AUGMENTS[options["name"]]
-        if "mix_group" in (make.__kwdefaults__ or {}):
+        if "mix_group" in inspect.signature(make).parameters:
             options["mix_group"] = 4
     config = smoke_runs.small(
         algo=algo, inputs=(*method.inputs, *transforms), **entries
