@@ -89,7 +89,7 @@ class Scale(NamedTuple):
     """
 
     rule_dials: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(11))
-    # In trials, networks relied on shape for 4 % of decisions at 0.25, 9 % at 0.4, 37 and 53 % at
+    # In trials, networks relied on shape for 3 % of decisions at 0.25, 9 % at 0.4, 36 and 53 % at
     # 0.5, and 83 and 94 % at 0.6.
     trained_dials: tuple[float, ...] = (0.45, 0.5, 0.55)
     mixed_dials: tuple[float, ...] = (0.0, 0.25, 0.4, 0.5, 0.6, 0.75, 1.0)
