@@ -13,10 +13,10 @@ In a network with random weights RSC fails, by DomainBed's code as here. Inputs 
 are not negative, so that muting the features with the largest weights makes the logit of the
 label very negative. The loss is then above that of equal logits, which features of 0 have, and
 the network shrinks its features before it has learned any. Measured by
-tests/oracles/domainbed_rsc.py with a CNN of width 8, on 2,048 drawn images of 16 classes, in 4 epochs
-of SGD at 0.01: ERM has a validation accuracy of 68 %, and DomainBed's RSC of 12 %, where 88 % of
-the features are 0 (ERM: 29 %). After two epochs of ERM it has 59 %, after one epoch 39 %. By Adam at
-0.001, RSC has 12 % and ERM 32 %.
+tests/oracles/domainbed_rsc.py with a CNN of width 8, on 2,048 drawn images of 16 classes, in 4
+epochs of SGD at 0.01: ERM has a validation accuracy of 68 %, and DomainBed's RSC of 12 %, where
+88 % of the features are 0 (ERM: 29 %). After two epochs of ERM it has 59 %, after one epoch 39 %.
+By Adam at 0.001, RSC has 12 % and ERM 32 %.
 """
 
 import jax

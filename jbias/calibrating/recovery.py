@@ -167,7 +167,7 @@ def coverage(
     upper: Float[np.ndarray, "n"],
     dials: Float[np.ndarray, "n"],
 ) -> Share:
-    """Return the share of intervals that contain the dial; networks without interval are left out."""
+    """Return the share of intervals that contain the dial; networks without one are left out."""
     has_interval = np.isfinite(lower) & np.isfinite(upper)
     slack = 1e-12  # A dial of 0.3 is not lost by rounding.
     covered = (lower - slack <= dials) & (dials <= upper + slack) & has_interval

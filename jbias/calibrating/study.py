@@ -18,11 +18,12 @@ _CONFLICTS = "shape_bias"  # The measure whose n counts decisions for either cue
 class Study:
     """The tables of a study that is analysed.
 
-    networks: a row per network, with the columns of rows.PlantedNetwork and `above_chance` (accuracy, 0
-      at chance and 1 if all is correct), `verified` (rows.PlantedNetwork.verified_reliance), `flags`
-      (kinds, separated by "; ", "" without), `is_flagged`, `is_shortcut_only` (no flag but a
-      suspected shortcut), `is_planted` (the verified reliance is near the dial; False if it was not
-      verified), `is_comparable` and `is_ranked`, see analysis.py.
+    networks: a row per network, with the columns of rows.PlantedNetwork and `above_chance`
+      (accuracy, 0 at chance and 1 if all is correct), `verified`
+      (rows.PlantedNetwork.verified_reliance), `flags` (kinds, separated by "; ", "" without),
+      `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut), `is_planted` (the
+      verified reliance is near the dial; False if it was not verified), `is_comparable` and
+      `is_ranked`, see analysis.py.
     readings: a row per reading, with the columns of rows.Reading and those of its
       network, whose column `images` is `test_images`.
     """

@@ -80,10 +80,10 @@ class Plan(NamedTuple):
 class Scale(NamedTuple):
     """The size of a study.
 
-    rule_dials, trained_dials, mixed_dials: the planned dials of each family. shortcut_dials: those
-    of rules and trained networks with a shortcut; they are added to rule_dials and trained_dials, so
-    that there are networks without the shortcut. strengths: of the shortcuts. seeds: of trained
-    networks.
+    rule_dials, trained_dials, mixed_dials: the planned dials of each family.
+    shortcut_dials: those of rules and trained networks with a shortcut; they are added to
+    rule_dials and trained_dials, so that there are networks without the shortcut.
+    strengths: of the shortcuts. seeds: of trained networks.
     epoch_factor: multiplies the epochs of training. train_images: images of a training set.
     hidden_networks: number of hidden networks.
     """
@@ -201,9 +201,9 @@ def _trained(scale: Scale) -> list[Plan]:
 def _agreeing(scale: Scale) -> list[Plan]:
     """Return networks trained on cues that agree with the label in a share of the images.
 
-    The dial is that of the best decision about images with both cues: 1 if shape is more reliable
-    than texture, else 0. Of each dial, one network sees both cues in all images ("agreement"), and
-    one sees the reliable cue in half of them ("availability").
+    The planned dial is that of the best decision about images with both cues: 1 if shape is more
+    reliable than texture, else 0. Of each dial, one network sees both cues in all images
+    ("agreement"), and one sees the reliable cue in half of them ("availability").
     """
     unrelated = (1 / NUM_CLASSES, 1 / 4)
     plans = []

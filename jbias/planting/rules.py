@@ -8,7 +8,8 @@ Logits are the logarithms of these probabilities plus Gumbel noise. The largest 
 the probabilities, and the order of the others is a draw without replacement, from which the ranks
 of both cues are computed (Gumbel 1954; Yellott 1977, https://doi.org/10.1016/0022-2496(77)90026-8).
 Every rule has noise of its own: with common noise, values of rules would rise with their dials by
-construction, and rules would not be independent. A rule sees no pixels: it gives no decisions about changed images.
+construction, and rules would not be independent. A rule sees no pixels: it gives no decisions
+about changed images.
 """
 
 import dataclasses

@@ -8,11 +8,11 @@ sites have the channels of both streams.
 mixed_logits: the linear layer is the weighted sum of both streams' layers. The dial m is the
 weight of the shape's stream; logits are divided by their standard deviation first, so that both
 streams have equal weight at m = 1/2.
-mixed_images: a hash of an image's bytes and of a salt selects the stream that decides, that of shape
-with probability m. Networks have different salts: with a common one, the images that the stream of
-shape decides at one dial would be among those at each higher dial, so that values would rise with
-the dial by construction. m is exactly the expected share of decisions by the stream of shape; it is the
-share of decisions for the shape as far as both streams are right.
+mixed_images: a hash of an image's bytes and of a salt selects the stream that decides, that of
+shape with probability m. Networks have different salts: with a common one, the images that the
+stream of shape decides at one dial would be among those at each higher dial, so that values would
+rise with the dial by construction. m is exactly the expected share of decisions by the stream of
+shape; it is the share of decisions for the shape as far as both streams are right.
 """
 
 import functools

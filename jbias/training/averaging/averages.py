@@ -42,8 +42,8 @@ lacks the recomputation: it is for resuming only.
 
 Images that are read from files are read again at every recomputation. All seeds share the window
 of a set with `window`: on ImageNet, 100 batches of 256 are two of its 79 windows, and the window
-of training is read once more, so that an evaluation per epoch reads 4 % more images. Windows are not
-kept, because each would take 3.2 GB of the host's memory (16,384 images of 256 pixels). With
+of training is read once more, so that an evaluation per epoch reads 4 % more images. Windows are
+not kept, because each would take 3.2 GB of the host's memory (16,384 images of 256 pixels). With
 crop="host" each seed reads batches of its own, which would take 3.9 GB for each seed.
 """
 

@@ -1,7 +1,7 @@
 """Calibration of measures on the page of measured networks: curves, read dials and warnings.
 
-The curves are of planted networks, whose reliance on shape is known (`jbias.calibrating`). Sections of
-measures get these blocks at their end; nothing is shown without a file of curves.
+The curves are of planted networks, whose reliance on shape is known (`jbias.calibrating`). Sections
+of measures get these blocks at their end; nothing is shown without a file of curves.
 """
 
 import dataclasses
