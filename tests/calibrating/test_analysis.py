@@ -277,14 +277,19 @@ def test_measures_are_compared_on_the_networks_that_see_images():
         assert with_rules[f"image_{name}"] == pytest.approx(without[name]), name
 
 
-def test_the_numbers_without_selection_have_the_networks_that_are_not_as_planted():
-    """A measure that repeats the verification is perfect on the networks that passed it."""
-    networks = [
+def networks_not_as_planted():
+    """Return networks of which those mixed by images rely on both cues alike, whatever their dial."""
+    return [
         network._replace(verified_shape=0.5, verified_texture=0.5)
         if network.family == "mixed_images"
         else network
         for network in simulated.networks()
     ]
+
+
+def test_the_numbers_without_selection_have_the_networks_that_are_not_as_planted():
+    """A measure that repeats the verification is perfect on the networks that passed it."""
+    networks = networks_not_as_planted()
     readings = simulated.readings(networks, lambda network: network.verified_shape)
     row = row_of(analyse(networks, readings))
     assert row["unselected_networks"] == len(networks) > row["networks"]
@@ -413,12 +418,7 @@ def test_missing_values_are_counted_and_change_no_rank():
 
 
 def test_networks_that_are_not_as_planted_are_counted_and_left_out():
-    networks = [
-        network._replace(verified_shape=0.5, verified_texture=0.5)
-        if network.family == "mixed_images"
-        else network
-        for network in simulated.networks()
-    ]
+    networks = networks_not_as_planted()
     result = analyse(
         networks, simulated.readings(networks, lambda network: network.dial)
     )
