@@ -28,6 +28,7 @@ from studies import all_results, command, photographs
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs/results/photographs"
 LEVEL = 0.05
+NOT_RUN = "not run"
 MEAN, ALL = "mean", "all"  # Instead of the name of a set, in claims.
 BLOCKS = {  # Test sets that count as one.
     photographs.PHOTOGRAPHS: {
@@ -357,12 +358,57 @@ def scores_table(study: str, columns: Mapping[str, tuple[str, str]]) -> str:
     lines = []
     for method in photographs.METHODS:
         rates = sorted({rate for (name, _), rate in chosen.items() if name == method})
-        cells = [
-            all_results.spread(100 * scores[method]) if method in scores else "not run"
-            for scores in by_heading.values()
-        ]
+        cells = [_spread(scores, method) for scores in by_heading.values()]
         lines.append((method, ", ".join(f"{x:g}" for x in rates), *cells))
     return all_results.table(("Method", "rate", *columns), lines)
+
+
+def _spread(scores: Scores, method: str) -> str:
+    """Return median [lowest, highest] of a method's seeds in %, or that it was not run."""
+    return all_results.spread(100 * scores[method]) if method in scores else NOT_RUN
+
+
+def rates_table() -> str:
+    """Return medians [lowest, highest] of the seeds in % at each learning rate, as Markdown."""
+    columns = {
+        "shape bias": (photographs.PHOTOGRAPHS, "shape_bias", "cue-conflict"),
+        "val": (photographs.PHOTOGRAPHS, "accuracy", "val"),
+        "mean of styles": (photographs.HELD_OUT, "accuracy", MEAN),
+    }
+    by_heading = {
+        f"{heading} at {rate:g}": scores_of(rows_at(study, metric, rate), name)
+        for heading, (study, metric, name) in columns.items()
+        for rate in photographs.RATES
+    }
+    lines = [
+        (method, *(_spread(scores, method) for scores in by_heading.values()))
+        for method in photographs.METHODS
+    ]
+    return all_results.table(("Method", *by_heading), lines)
+
+
+def blocks_table() -> str:
+    """Return differences of mean accuracies to ERM in points, methods by blocks, as Markdown."""
+    by_heading = {}
+    for study, blocks in BLOCKS.items():
+        rows = rows_at(study, "accuracy", None)
+        for block in dict.fromkeys(blocks.values()):
+            names = [name for name, label in blocks.items() if label == block]
+            is_in_block = rows["dataset"].isin(names)
+            by_heading[", ".join(names)] = scores_of(rows[is_in_block], MEAN)
+
+    def difference(scores: Scores, method: str) -> str:
+        """Return the difference of means as text."""
+        if method not in scores or "erm" not in scores:
+            return NOT_RUN
+        return f"{100 * (scores[method].mean() - scores['erm'].mean()):+.1f}"
+
+    lines = [
+        (method, *(difference(scores, method) for scores in by_heading.values()))
+        for method in photographs.METHODS
+        if method != "erm"
+    ]
+    return all_results.table(("Method", *by_heading), lines)
 
 
 def few_seeds_line(study: str, metric: str, name: str) -> str:
@@ -399,6 +445,8 @@ def main() -> None:
         registered_tests_line(),
         scores_table(photographs.PHOTOGRAPHS, photograph_columns),
         scores_table(photographs.HELD_OUT, style_columns),
+        rates_table(),
+        blocks_table(),
         few_seeds_line(photographs.PHOTOGRAPHS, "shape_bias", "cue-conflict"),
         few_seeds_line(photographs.HELD_OUT, "accuracy", MEAN),
     ]

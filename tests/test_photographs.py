@@ -113,6 +113,18 @@ def test_claims_of_methods_without_scores_have_no_verdict(plant, monkeypatch):
     assert {*texts().values()} == {"no scores"}
 
 
+def test_tables_by_rate_and_by_block_have_the_planted_differences(plant):
+    low, high = photographs.RATES
+    plant({("sam", low): 0.2, ("sam", high): 0.1, ("swad", low): -0.1})
+    by_rate, by_block = photographs_page.rates_table(), photographs_page.blocks_table()
+    sam = ("70 [70, 70]", "60 [60, 60]")  # At each rate; the tables round.
+    assert f"| sam | {' | '.join(sam * 3)} |" in by_rate
+    assert f"| swad | {' | '.join(('40 [40, 40]', '50 [50, 50]') * 3)} |" in by_rate
+    assert f"| sam | {' | '.join(['+20.0'] * 5)} |" in by_block
+    assert f"| swad | {' | '.join(['-10.0'] * 5)} |" in by_block
+    assert "| padain | not run |" in by_rate and "| padain | not run |" in by_block
+
+
 def test_a_rate_at_which_the_tuning_seed_diverged_is_not_chosen(plant):
     plant({})
     path = photographs_page.FOLDER / "rates.json"
