@@ -92,13 +92,13 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
 def table(measures: pd.DataFrame) -> str:
     """Return the table of docs/which-measure.md: a row per measure, in the order of `output`.
 
-    "error, images" is of the networks that see images, the same for all measures. "bias" has in
-    brackets the bias of dials below and above 1/2.
+    "behind best" is the difference of errors to the best measure. "bias" has in brackets the bias
+    of dials below and above 1/2.
     """
     head = (
-        "| Measure | Verdict | ρ [95 %] | error | error, images | bias | coverage | images | "
-        "accuracy | wrong under |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| Measure | Verdict | networks | ρ [95 %] | error | behind best [95 %] | bias | coverage "
+        "| images | accuracy | wrong under | seconds |\n"
+        "| --- | --- | --: | --- | --: | --- | --- | --: | --: | --- | --- | --: |"
     )
     order = output.in_order(measures)
     return "\n".join([head, *map(_row, order.to_dict("records"))])
@@ -106,25 +106,37 @@ def table(measures: pd.DataFrame) -> str:
 
 def _row(row: dict) -> str:
     """Return the row of a measure in the table."""
-    rho = _signed(row["rho"])
-    if not math.isnan(row["rho_lower"]):
-        rho += f" [{_signed(row['rho_lower'])}, {_signed(row['rho_upper'])}]"
     images = row["images_needed"]
     has_images = images is not None and not math.isnan(images)
     low, high = row["accuracy_lower"], row["accuracy_upper"]
     cells = [
         row["title"],
         row["verdict"],
-        rho,
+        f"{row['networks']:,}",
+        _with_interval(row, "rho"),
         _number(row["error"]),
-        _number(row["image_error"]),
+        _with_interval(row, "behind_best"),
         _biases(row),
         "–" if math.isnan(row["coverage"]) else f"{100 * row['coverage']:.0f} %",
         f"{images:,.0f}" if has_images else "–",
         "–" if math.isnan(low) else f"{low:g} to {high:g}",
         _shortcuts(row),
+        _seconds(row["seconds"]),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _with_interval(row: dict, name: str) -> str:
+    """Return a number with its interval in brackets, if it has one."""
+    lower, upper = (row[f"{name}_{end}"] for end in ("lower", "upper"))
+    if math.isnan(lower):
+        return _signed(row[name])
+    return f"{_signed(row[name])} [{_signed(lower)}, {_signed(upper)}]"
+
+
+def _seconds(value: float) -> str:
+    """Return seconds with two significant digits, or a dash for NaN."""
+    return "–" if math.isnan(value) else f"{value:.2g}"
 
 
 def _biases(row: dict) -> str:

@@ -1,13 +1,16 @@
 r"""Compute the main numbers of the study of calibration again, independently.
 
     python -m studies.calibration_check --results=docs/results/calibration
+    python -m studies.calibration_check --results=docs/results/calibration/hidden \
+        --rules=docs/results/calibration/rules.json --curves=jbias/calibrating/curves.json
 
 Reads networks.csv, readings.csv and rules.json of --results with the csv module, and imports nothing
 of jbias.calibrating: rank correlations and isotonic regression are those of scipy and
-scikit-learn, the rest is written again from the definitions in docs/calibrate.md, also the dial of
-trained networks, from the shares of decisions that verify it. For the measures
-with the smallest error, compares rho, error, bias and coverage with measures.csv, ten numbers in
-all, and prints a line for each. Exit code 1 if one differs by more than 1e-5.
+scikit-learn, the rest is written again from the definitions in docs/calibrate.md, also flags, and
+the dial of trained networks, from the shares of decisions that verify it. Compares rho and error of
+each measure, and bias and coverage of those that have them, with measures.csv, and prints a line
+for each. With --curves, networks are read by the curves of this file, as hidden ones are. Exit code
+1 if a number differs by more than 1e-5, and without any number to compare.
 
 Takes about ten seconds on two cores.
 """
@@ -20,14 +23,32 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from scipy import stats
 from sklearn import isotonic
 
 from studies import command
 
-NUMBERS = 10
 TOLERANCE = 1e-5  # measures.csv has six significant digits.
-METRICS = ("rho", "error", "bias", "coverage")
+SEES_IMAGES = ("trained", "mixed_images")
+DIAL_IS_KNOWN = ("rule", "mixed_images")
+# Measures whose authors expect lower values for reliance on shape, and those of which they expect
+# neither.
+FALLING = (
+    "accuracy_by_texture",
+    "high_frequency_bias",
+    "spectral_ratio",
+    "critical_bandwidth",
+    "texture_accuracy",
+)
+UNSIGNED = (
+    "suppression_colour",
+    "critical_centre",
+    "grid_shuffle_di",
+    "cut_occlusion",
+    "iocclusion",
+    "recoloured_accuracy",
+)
 Row = Mapping[str, str]
 
 
@@ -37,50 +58,58 @@ def read(path: pathlib.Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def ranked(
-    networks: Sequence[Row], readings: Sequence[Row], rules: Mapping
-) -> dict[str, Row]:
-    """Return the ranked networks by name, each with its dial; see docs/calibrate.md.
+def comparable(networks: Sequence[Row], rules: Mapping) -> dict[str, Row]:
+    """Return the comparable networks by name, each with its dial; see docs/calibrate.md.
 
     The dial of trained networks is computed from the verified shares; the column "dial" is not read.
     """
-    limits = rules["limits"]
-    by_cue = {
-        row["network"]: (int(row["n"]), int(row["images"]))
-        for row in readings
-        if row["measure"] == "shape_bias" and row["n"]
-    }
     result = {}
     for row in networks:
-        if not row["planned_dial"] or row["shortcut"] or not row["accuracy"]:
+        is_planned = row["planned_dial"] and not row["shortcut"]
+        if not is_planned or row["family"] not in rules["share_families"]:
             continue
-        if row["family"] not in rules["share_families"]:
-            continue
-        images, chance = int(row["images"]), float(row["chance"])
-        tests = [(round(float(row["accuracy"]) * images), images, chance)]
-        if row["network"] in by_cue:
-            count, conflicts = by_cue[row["network"]]
-            tests.append((count, conflicts, 2 / int(row["classes"])))
-            if count < limits["least_decisions"]:
-                continue
-        pvalues = [
-            stats.binomtest(count, n, p, alternative="greater").pvalue
-            for count, n, p in tests
-            if n
-        ]
-        if max(pvalues) > limits["chance_p"]:
-            continue
-        shares = [row[f"verified_{cue}"] for cue in ("colour", "size")]
-        if any(share and float(share) > limits["most_shortcut"] for share in shares):
+        if not row["verified_shape"] or is_flagged(row, rules["limits"]):
             continue
         verified = verified_reliance(row)
         if verified is None:
             continue
         dial = verified if row["family"] == "trained" else float(row["planned_dial"])
-        if abs(verified - dial) > rules["most_planting_error"]:
+        is_mixed = row["family"] == "mixed_images"
+        if is_mixed and abs(verified - dial) > rules["most_planting_error"]:
             continue
         result[row["network"]] = {**row, "dial": str(dial)}
     return result
+
+
+def is_flagged(row: Row, limits: Mapping[str, float]) -> bool:
+    """Return True for a network at chance, of few decisions, or that follows a shortcut."""
+    images, verified_images = int(row["images"]), int(row["verified_images"])
+    shape, texture, colour, size = (
+        float(row[f"verified_{cue}"]) for cue in ("shape", "texture", "colour", "size")
+    )
+    tests = (
+        (round(float(row["accuracy"]) * images), images, float(row["chance"])),
+        (
+            round((shape + texture) * verified_images),
+            verified_images,
+            2 / int(row["classes"]),
+        ),
+    )
+    pvalues = [
+        stats.binomtest(count, n, p, alternative="greater").pvalue
+        for count, n, p in tests
+    ]
+    decisions = (shape + texture - 2 * guesses(row)) * verified_images
+    return (
+        max(pvalues) > limits["chance_p"]
+        or round(decisions) < limits["least_decisions"]
+        or colour + size - 2 * guesses(row) > limits["most_shortcut"]
+    )
+
+
+def guesses(row: Row) -> float:
+    """Return the share of guesses for one class."""
+    return float(row["verified_neither"] or 0) / (int(row["classes"]) - 4)
 
 
 def verified_reliance(row: Row) -> float | None:
@@ -88,70 +117,101 @@ def verified_reliance(row: Row) -> float | None:
 
     Both shares are of the images with all combinations of cues. None without such decisions.
     """
-    if not row["verified_shape"]:
-        return None
-    guesses = float(row["verified_neither"] or 0) / (int(row["classes"]) - 4)
     shape, texture = (
-        max(0.0, float(row[f"verified_{cue}"]) - guesses)
+        max(0.0, float(row[f"verified_{cue}"]) - guesses(row))
         for cue in ("shape", "texture")
     )
     return shape / (shape + texture) if shape + texture else None
 
 
+def read_dials(
+    measure: str, pairs: Sequence[tuple[Row, Row]], curve: Mapping | None
+) -> list[float]:
+    """Return the dial that is read for each network, by the curve of the other groups.
+
+    pairs: network and reading. curve: "values" and "dials" of a fixed curve; None: none is fixed.
+    """
+    values = [float(reading["value"]) for _, reading in pairs]
+    if curve is not None:
+        return np.interp(values, curve["values"], curve["dials"]).tolist()
+    dials = [float(network["dial"]) for network, _ in pairs]
+    result = []
+    for value, (network, _) in zip(values, pairs, strict=True):
+        others = [k for k, (x, _) in enumerate(pairs) if x["group"] != network["group"]]
+        x, y = ([numbers[k] for k in others] for numbers in (values, dials))
+        rises = measure not in FALLING
+        if measure in UNSIGNED:
+            rises = not stats.spearmanr(x, y).statistic < 0
+        fit = isotonic.IsotonicRegression(increasing=rises, out_of_bounds="clip")
+        result.append(float(fit.fit(x, y).predict([value])[0]))
+    return result
+
+
 def recompute(
-    measure: str, networks: Mapping[str, Row], readings: Sequence[Row]
+    measure: str,
+    networks: Mapping[str, Row],
+    readings: Sequence[Row],
+    curve: Mapping | None,
 ) -> dict[str, float]:
-    """Return rho, error, bias and coverage of a measure whose value rises with the dial."""
-    rows = [
+    """Return rho, error, bias and coverage of a measure; NaN where there are too few networks.
+
+    curve: see `read_dials`.
+    """
+    pairs = [
         (networks[row["network"]], row)
         for row in readings
         if row["measure"] == measure and row["value"] and row["network"] in networks
     ]
-    dials = [float(network["dial"]) for network, _ in rows]
-    values = [float(row["value"]) for _, row in rows]
-    differences = []
-    for family in {network["family"] for network, _ in rows}:
-        is_other = [network["family"] != family for network, _ in rows]
-        fit = isotonic.IsotonicRegression(out_of_bounds="clip").fit(
-            [value for value, other in zip(values, is_other, strict=True) if other],
-            [dial for dial, other in zip(dials, is_other, strict=True) if other],
+    ranked = [pair for pair in pairs if pair[0]["family"] in SEES_IMAGES]
+    result = dict.fromkeys(("rho", "error", "bias", "coverage"), math.nan)
+    if len(ranked) > 2:
+        dials = [float(network["dial"]) for network, _ in ranked]
+        sign = -1 if measure in FALLING else 1
+        values = [sign * float(reading["value"]) for _, reading in ranked]
+        result["rho"] = float(stats.spearmanr(values, dials).statistic)
+    if curve is not None or len({network["group"] for network, _ in ranked}) > 1:
+        read_by_curve = read_dials(measure, ranked, curve)
+        result["error"] = statistics.fmean(
+            abs(x - float(network["dial"]))
+            for x, (network, _) in zip(read_by_curve, ranked, strict=True)
         )
-        members = [k for k, other in enumerate(is_other) if not other]
-        read_dials = fit.predict([values[k] for k in members])
-        differences += [
-            abs(x - dials[k]) for x, k in zip(read_dials, members, strict=True)
-        ]
+    known = [pair for pair in pairs if pair[0]["family"] in DIAL_IS_KNOWN]
+    if known:
+        result["bias"] = statistics.fmean(
+            float(row["value"]) - float(network["dial"]) for network, row in known
+        )
     covered = [
-        float(row["lower"]) <= dial <= float(row["upper"])
-        for dial, (_, row) in zip(dials, rows, strict=True)
+        float(row["lower"]) - 1e-12
+        <= float(network["dial"])
+        <= float(row["upper"]) + 1e-12
+        for network, row in known
         if row["lower"] and row["upper"]
     ]
-    pairs = zip(values, dials, strict=True)
-    return {
-        "rho": float(stats.spearmanr(values, dials).statistic),
-        "error": statistics.fmean(differences),
-        "bias": statistics.fmean(value - dial for value, dial in pairs),
-        "coverage": statistics.fmean(covered) if covered else math.nan,
-    }
+    if covered:
+        result["coverage"] = statistics.fmean(covered)
+    return result
 
 
-def compare(folder: pathlib.Path) -> Iterator[tuple[str, float, float]]:
-    """Yield (measure and metric, published number, recomputed number), ten in all.
+def compare(
+    folder: pathlib.Path,
+    rules: Mapping,
+    curves: Mapping[str, Mapping] | None = None,
+) -> Iterator[tuple[str, float, float]]:
+    """Yield (measure and metric, published number, recomputed number).
 
-    Measures on the scale of the dial come first, as these have all four metrics.
+    rules: content of rules.json. curves: knots by measure, for hidden networks.
     """
     readings = read(folder / "readings.csv")
-    rules = json.loads((folder / "rules.json").read_text("utf-8"))
-    networks = ranked(read(folder / "networks.csv"), readings, rules)
-    measures = [row for row in read(folder / "measures.csv") if row["error"]]
-    measures.sort(key=lambda row: (not row["bias"], float(row["error"])))
-    count = 0
-    for row in measures:
-        numbers = recompute(row["measure"], networks, readings)
-        for metric in METRICS:
-            if row[metric] and count < NUMBERS:
-                count += 1
-                yield f"{row['measure']} {metric}", float(row[metric]), numbers[metric]
+    networks = comparable(read(folder / "networks.csv"), rules)
+    for row in read(folder / "measures.csv"):
+        measure = row["measure"]
+        if curves is not None and measure not in curves:
+            continue
+        curve = None if curves is None else curves[measure]["knots"]
+        numbers = recompute(measure, networks, readings, curve)
+        for metric, number in numbers.items():
+            if row[metric]:
+                yield f"{measure} {metric}", float(row[metric]), number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -164,9 +224,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="folder of the study's tables (default: docs/results/calibration)",
     )
+    arguments.add_argument(
+        "--rules",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="rules of the study (default: rules.json in --results)",
+    )
+    arguments.add_argument(
+        "--curves",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="fixed curves, for hidden networks (default: fit curves again)",
+    )
     options = arguments.parse_args(argv)
-    code = 0
-    for name, published, recomputed in compare(options.results):
+    rules = json.loads(
+        (options.rules or options.results / "rules.json").read_text("utf-8")
+    )
+    curves = None
+    if options.curves is not None:
+        curves = json.loads(options.curves.read_text("utf-8"))["measures"]
+    numbers = [*compare(options.results, rules, curves)]
+    code = int(not numbers)
+    for name, published, recomputed in numbers:
         is_equal = abs(published - recomputed) <= TOLERANCE
         verdict = "equal" if is_equal else "DIFFERENT"
         print(f"{name}: {published:.5f}, recomputed {recomputed:.5f}: {verdict}")

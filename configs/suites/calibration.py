@@ -91,7 +91,7 @@ def _measures(arg: types.SimpleNamespace) -> dict[str, dict]:
     """Return the options of the measures by name."""
     images = min(arg.images, 16) if arg.smoke else arg.images
     few = dict(sets=("test",), images=images)
-    decoding = dict(sets=("cue_conflict",), images=0, folds=3, strengths=(1e-2,))
+    decoding = dict(sets=("cue_conflict_free",), images=0, folds=3, strengths=(1e-2,))
     decoding["width"] = 32 if arg.smoke else 128
     measures = dict(
         accuracy=dict(probe="plain", sets=(*SPLITS, "factorial")),

@@ -5,24 +5,29 @@ curves that were fixed before. Its tables have these definitions:
 
 - dial: a network's reliance on shape against texture. Decision rules and mixtures have the dial
   that was planned, by construction; a trained network has the verified reliance
+- group: the networks that are made alike, such as trained networks of one level; see
+  rows.PlantedNetwork, also for cluster
 - verified: the share of decisions for the shape among those for shape or texture, less guesses, on
   factorial stimuli, which have all combinations of cues (rows.PlantedNetwork.verified_reliance)
-- comparable networks: with a dial, without a planted shortcut, without a flag, and with a verified
-  reliance near the dial, if their dial is a share of decisions. Trained networks always have
-- ranked networks: the comparable networks whose dial is a share of decisions. A weight of logits
-  is no share, so networks of that family are compared among themselves only
+- comparable networks: with a dial, without a planted shortcut, without a flag, and, for mixtures by
+  images, with a verified reliance near the dial
+- ranked networks: the comparable networks that see images and whose dial is a share of decisions.
+  All numbers of a measure are of these, as measures that change images, or read activations, have
+  no value for decision rules. A weight of logits is no share, so networks of that family are
+  compared among themselves only
 - reading: the value from the most images, of draw 0
-- read dial: the dial of the value by the curve of the other families; for hidden networks, by the
+- read dial: the dial of the value by the curve of the other groups; for hidden networks, by the
   fixed curve
 - error: mean absolute difference of read dial and dial, over ranked networks
-- image networks: the ranked networks that see images. Measures are compared on these, as measures
-  that change images, or read activations, have no value for decision rules
-- unselected: with the networks whose verified reliance is far from the dial
+- bias, coverage: over the networks whose dial holds by construction, decision rules and mixtures by
+  images, for measures that estimate the dial itself
+- behind best: the difference of errors to the measure with the smallest error among those with a
+  relation to the dial, over the networks that both have values for
+- unselected: with the mixtures whose verified reliance is far from the dial
 - shift under a shortcut: the mean of read dial minus dial of networks with the shortcut, less that
   of ranked networks of the same family, level and planned dial
 
-Networks that share trained streams are not independent, so intervals over networks are somewhat
-too narrow.
+Intervals are between quantiles of a bootstrap over clusters within families.
 """
 
 import dataclasses
@@ -31,7 +36,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from jbias.calibrating import curves as curves_lib
-from jbias.calibrating import measure_results, rows
+from jbias.calibrating import measure_results, recovery, rows
 from jbias.calibrating import measures as measures_lib
 from jbias.calibrating import rules as rules_lib
 from jbias.calibrating import study as study_lib
@@ -98,12 +103,13 @@ def analyse(
         for measure, result in results.items()
         if result.curve is not None
     }
+    table = pd.DataFrame([result.row for result in results.values()])
     num_ranked = int(study.networks["is_ranked"].sum())
     description = (
         f"{num_ranked} ranked of {len(study.networks)} {kind} networks, on drawn shapes"
     )
     return Analysis(
-        measures=pd.DataFrame([result.row for result in results.values()]),
+        measures=table.merge(behind_best(results, study, rules), on="measure"),
         families=_frame(result.family_rows for result in results.values()),
         accuracies=_frame(result.accuracy_rows for result in results.values()),
         sizes=_frame(result.size_rows for result in results.values()),
@@ -112,6 +118,43 @@ def analyse(
         planted=study_lib.planted(study.networks),
         curves=curves_lib.Curves(description, rules.limits, by_measure),
     )
+
+
+def behind_best(
+    results: Mapping[str, measure_results.MeasureResult],
+    study: study_lib.Study,
+    rules: rules_lib.Rules,
+) -> pd.DataFrame:
+    """Return the difference of each measure's error to that of the best measure, with an interval.
+
+    Columns: measure, behind_best, behind_best_lower, behind_best_upper. The best measure has the
+    smallest error among those with a relation to the dial, of as many networks as rules demand;
+    NaN if there is none.
+    """
+    errors = {measure: result.error_by_network() for measure, result in results.items()}
+    related = [
+        measure
+        for measure, result in results.items()
+        if result.verdict in measure_results.RELATED
+    ]
+    best = min(related, key=lambda measure: results[measure].error, default=None)
+    by_network = study.networks.set_index("network")
+    rows = []
+    for measure, of_measure in errors.items():
+        differences = pd.Series(dtype=float)
+        if best is not None:
+            differences = (of_measure - errors[best]).dropna()
+        compared = by_network.loc[differences.index]
+        behind = recovery.mean_interval(
+            differences.to_numpy(),
+            families=compared["family"].to_numpy(),
+            clusters=compared["cluster"].to_numpy(),
+            draws=rules.draws,
+            seed=rules.seed,
+        )
+        rows.append((measure, *behind))
+    columns = ["measure", "behind_best", "behind_best_lower", "behind_best_upper"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _frame(groups) -> pd.DataFrame:

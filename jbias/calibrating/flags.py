@@ -5,13 +5,13 @@ so that the study of planted networks and the page of measured networks use the 
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from scipy import stats
 
 from jbias import errors
+from jbias.calibrating import rows
 
 AT_CHANCE = "at chance"
 CUES_AT_CHANCE = "cues at chance"
@@ -35,7 +35,7 @@ class Limits:
 
     chance_p: largest p-value at which a count is above chance; see `exceeds_chance`.
     least_decisions: smallest number of decisions for either cue.
-    most_shortcut: largest share of decisions by colour, or by size, on factorial stimuli.
+    most_shortcut: largest share of decisions by colour or size on factorial stimuli.
     """
 
     chance_p: float = 0.001
@@ -56,6 +56,7 @@ class Evidence:
     chance: accuracy of guessing on the test set, such as 1/16.
     by_cue, conflicts: number of decisions for either cue, and of images with conflicting cues.
     cue_chance: share of conflicts on which a guess matches a cue, such as 2/16.
+    guesses: number of the decisions for either cue that are guesses, 0 if it is not known.
     shortcuts: share of decisions that depend on another cue, by the cue's name, such as
       {"colour": 0.4}: decisions for the cue's class, or correct decisions lost without the cue.
     has_dial: for planted networks, False if a dial was planned and could not be verified.
@@ -67,6 +68,7 @@ class Evidence:
     by_cue: int | None = None
     conflicts: int | None = None
     cue_chance: float | None = None
+    guesses: float = 0.0
     shortcuts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     has_dial: bool | None = None
 
@@ -100,28 +102,34 @@ def flags(evidence: Evidence, limits: Limits) -> list[Flag]:
     return [flag for flag in raised if flag is not None]
 
 
-def of_row(
-    row: Mapping[str, Any], *, by_cue: int | None = None, conflicts: int | None = None
-) -> Evidence:
+def of_network(network: rows.PlantedNetwork) -> Evidence:
     """Return the evidence in a row of the study's networks.csv.
 
-    The columns accuracy, images and chance give the number of correct decisions; verified_colour
-    and verified_size give the shares of decisions by these cues. A missing share is left out.
-    A network with a planned dial should have a dial.
-    by_cue, conflicts: from the network's reading of cue-conflict shape bias; see `Evidence`.
+    Decisions for either cue, and by a shortcut, are those about the images of the set "factorial".
+    Colour and size are one shortcut, whose share of decisions is less guesses. A network with a
+    planned dial should have a dial.
     """
-    accuracy = float(row["accuracy"])
-    images = int(row["images"])
-    shares = {cue: float(row[f"verified_{cue}"]) for cue in ("colour", "size")}
-    return Evidence(
-        correct=0 if math.isnan(accuracy) else round(accuracy * images),
-        images=images,
-        chance=float(row["chance"]),
-        by_cue=by_cue,
-        conflicts=conflicts,
-        cue_chance=min(1.0, 2 / int(row["classes"])),
-        shortcuts={k: share for k, share in shares.items() if not math.isnan(share)},
-        has_dial=not math.isnan(row["dial"]) or math.isnan(row["planned_dial"]),
+    correct = (
+        0 if network.accuracy is None else round(network.accuracy * network.images)
+    )
+    evidence = Evidence(
+        correct=correct,
+        images=network.images,
+        chance=network.chance,
+        has_dial=network.dial is not None or network.planned_dial is None,
+    )
+    n = network.verified_images
+    if not n or network.verified_shape is None:
+        return evidence
+    either = network.verified_shape + network.verified_texture
+    by_shortcut = network.verified_colour + network.verified_size - 2 * network.guesses
+    return dataclasses.replace(
+        evidence,
+        by_cue=round(either * n),
+        conflicts=n,
+        cue_chance=min(1.0, 2 / network.classes),
+        guesses=2 * network.guesses * n,
+        shortcuts={"colour or size": max(0.0, by_shortcut)},
     )
 
 
@@ -166,12 +174,14 @@ def _cue_flag(evidence: Evidence, limits: Limits) -> Flag | None:
 
 def _decisions_flag(evidence: Evidence, limits: Limits) -> Flag | None:
     """Return the flag of a network with too few decisions for either cue, or None."""
-    if evidence.by_cue is None or evidence.by_cue >= limits.least_decisions:
+    if evidence.by_cue is None:
+        return None
+    decided = max(0, round(evidence.by_cue - evidence.guesses))
+    if decided >= limits.least_decisions:
         return None
     return Flag(
         FEW_DECISIONS,
-        f"{evidence.by_cue:,} decisions for either cue; at least {limits.least_decisions:,} "
-        "are needed",
+        f"{decided:,} decisions for either cue; at least {limits.least_decisions:,} are needed",
     )
 
 

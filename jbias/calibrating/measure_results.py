@@ -25,13 +25,18 @@ WEAK = "follows reliance on shape weakly"
 REVERSED = "falls with reliance on shape"
 NO_RELATION = "no relation shown"
 VERDICTS = (MEASURES_SHAPE, RANKS, WEAK, NO_RELATION, REVERSED, TOO_FEW)
+RELATED = (MEASURES_SHAPE, RANKS, WEAK)  # Verdicts of a relation to the dial.
+ALL_STRENGTHS = "all"  # Instead of a strength, in rows of shortcuts.
 
 
 def verdict(
     rho: recovery.Interval, error: float, networks: int, rules: rules_lib.Rules
 ) -> str:
-    """Return one of VERDICTS, from rho, its interval, the error and the number of networks."""
-    if networks < rules.least_networks or math.isnan(rho.lower):
+    """Return one of VERDICTS, from rho, its interval, the error and the number of networks.
+
+    error: NaN if the networks are of one group, so that no curve could be tested.
+    """
+    if networks < rules.least_networks or math.isnan(rho.lower) or math.isnan(error):
         return TOO_FEW
     if rho.lower >= rules.least_rho:
         return MEASURES_SHAPE if error <= rules.most_error else RANKS
@@ -63,20 +68,13 @@ class MeasureResult:
         self.is_hidden = frozen is not None
         self.all = study.main(measure)
         frame = self.all[self.all["is_ranked"]]
-        self.values, self.dials = frame["value"].to_numpy(), frame["dial"].to_numpy()
-        self.families = frame["family"].to_numpy()
         self.frame = frame
+        self.values, self.dials = frame["value"].to_numpy(), frame["dial"].to_numpy()
         self.knots = self._knots(frozen)
-        self.held_out = self._held_out(frozen)
-        self.read = recovery.read_dials(self.held_out, self.values)
-        self.rho = recovery.rho_interval(
-            self.values * self.sign,
-            self.dials,
-            self.families,
-            draws=rules.draws,
-            seed=rules.seed,
-        )
-        self.error = recovery.mean_error(self.read, self.dials)
+        self.held_out = self._held_out(frame)
+        self.read = self._read(frame, self.held_out)
+        recovered = self._recover(frame)
+        self.rho, self.error = recovered.rho, recovered.error
         self.bins = recovery.accuracy_bins(
             frame["above_chance"].to_numpy(),
             self.read,
@@ -110,14 +108,13 @@ class MeasureResult:
             accuracy=span,
             images=row["images_needed"],
             lies=tuple(filter(None, row["lies"].split("; "))),
-            verdict=row["verdict"],
+            verdict=self.verdict,
         )
 
     @functools.cached_property
     def row(self) -> dict:
         """Return the row of the measure in the table of measures."""
         num_ranked = int(self.study.networks["is_ranked"].sum())
-        covered, read_covered = self._coverages()
         sizes = self.size_rows
         is_within = [row["is_within"] for row in sizes]
         needed = recovery.smallest_size([row["images"] for row in sizes], is_within)
@@ -130,16 +127,15 @@ class MeasureResult:
         accuracy = self.frame["above_chance"].to_numpy()
         values = self.values * self.sign
         unranked = self._dials_without_reliance()
-        lies = [row["shortcut"] for row in self.shortcut_rows if row["lies"]]
+        pooled = [row for row in self.shortcut_rows if row["strength"] == ALL_STRENGTHS]
+        tested = {row["shortcut"] for row in pooled if row["is_tested"]}
         # Decision rules read cues, and take no time for images.
         sees_images = self.all["family"].isin(rows.IMAGE_FAMILIES)
-        tested = {row["shortcut"] for row in self.shortcut_rows if row["is_tested"]}
-        untested = [x for x in rows.SHORTCUTS if x and x not in tested]
         seconds = self.all.loc[sees_images, "seconds"].dropna()
         return {
             "measure": self.measure,
             "title": self.entry.title,
-            "verdict": self._verdict(),
+            "verdict": self.verdict,
             "networks": len(values),
             "without_value": num_ranked - len(values),
             "rho": self.rho.value,
@@ -148,21 +144,17 @@ class MeasureResult:
             "rho_given_accuracy": recovery.partial_rho(values, self.dials, accuracy),
             "rho_of_accuracy": recovery.partial_rho(values, accuracy, self.dials),
             "error": self.error,
-            "error_of_guess": recovery.guessing_error(self.dials, self.families),
-            **self._of_image_networks(),
+            "error_of_guess": recovery.guessing_error(
+                self.dials, self.frame["group"].to_numpy()
+            ),
             **self._without_selection(),
-            **self._biases(),
-            "coverage": covered.value,
-            "coverage_lower": covered.lower if covered.n else math.nan,
-            "coverage_upper": covered.upper if covered.n else math.nan,
-            "intervals": covered.n,
-            "read_coverage": read_covered.value,
+            **self._known(),
             **self._verified(),
             "images_needed": needed,
             "accuracy_lower": low,
             "accuracy_upper": high,
-            "lies": "; ".join(dict.fromkeys(lies)),
-            "untested": "; ".join(untested),
+            "lies": "; ".join(row["shortcut"] for row in pooled if row["lies"]),
+            "untested": "; ".join(x for x in rows.SHORTCUTS if x and x not in tested),
             "unranked_lower": unranked[0],
             "unranked_upper": unranked[1],
             "seconds": float(seconds.median()) if len(seconds) else math.nan,
@@ -170,21 +162,17 @@ class MeasureResult:
 
     @functools.cached_property
     def family_rows(self) -> list[dict]:
-        """Return rho, error, bias and coverage of each family; only rho if its dial is no share."""
+        """Return rho, error, bias and coverage of each family; only rho if its dial is no share.
+
+        Decision rules are read by the curve of the networks that see images.
+        """
         result = []
         for family, group in self.all[self.all["is_comparable"]].groupby("family"):
-            inside = self.families == family
-            dials, ranked_dials = group["dial"].to_numpy(), self.dials[inside]
-            rho = recovery.rho_interval(
-                group["value"].to_numpy() * self.sign,
-                dials,
-                group["family"].to_numpy(),
-                draws=self.rules.draws,
-                seed=self.rules.seed,
-            )
-            biases = self._natural(self.frame["value"])[inside] - ranked_dials
-            lower, upper = self._natural_ends(self.frame[inside])
-            covered = recovery.coverage(lower, upper, ranked_dials)
+            is_share = family in self.rules.share_families
+            rho = self._rho(group)
+            known = group if is_share else group[:0]
+            read = self._read(known, self.held_out)
+            covered = self._coverage(known)
             result.append(
                 {
                     "measure": self.measure,
@@ -193,8 +181,8 @@ class MeasureResult:
                     "rho": rho.value,
                     "rho_lower": rho.lower,
                     "rho_upper": rho.upper,
-                    "error": recovery.mean_error(self.read[inside], ranked_dials),
-                    "bias": _mean(biases),
+                    "error": recovery.mean_error(read, known["dial"].to_numpy()),
+                    "bias": _mean(self._biases(known)),
                     "coverage": covered.value,
                     "intervals": covered.n,
                 }
@@ -217,11 +205,10 @@ class MeasureResult:
             (readings["measure"] == self.measure)
             & readings["network"].isin(self.frame["network"])
         ]
-        curve_of = dict(zip(self.frame["network"], self.held_out, strict=True))
         result = []
         for images, group in readings.groupby("images"):
             by_draw = [
-                self._size_of_draw(draw, curve_of)
+                self._size_of_draw(draw)
                 for _, draw in group[group["value"].notna()].groupby("draw")
                 if len(draw) >= self.rules.size_networks * len(self.frame)
             ]
@@ -240,64 +227,89 @@ class MeasureResult:
 
     @functools.cached_property
     def shortcut_rows(self) -> list[dict]:
-        """Return the change of read dial minus dial under each shortcut and strength.
+        """Return the change of read dial minus dial under each shortcut, by strength and over all.
 
         A network is compared with the ranked networks of its family, level and planned dial, each
         by its read dial minus its dial, so that a measure may follow a changed reliance. Networks
-        without such networks are left out, and decision rules and mixtures that are not as
-        planted. `is_tested` tells whether there are enough networks for `lies`. Hidden networks
+        without such networks are left out, and mixtures that are not as planted. Hidden networks
         have no such networks: they are compared with a difference of 0, and with the mean error of
         all ranked networks.
+
+        error_increase is the mean increase of the absolute difference, with a bootstrap interval.
+        `is_tested` tells whether there are enough networks, and whether the measure shows a
+        relation to the dial; otherwise a shortcut cannot make it wrong. `lies`: the increase is
+        more than the rules allow, and its interval is above 0.
+        """
+        frame = self._with_shortcut()
+        result = []
+        for shortcut, group in frame.groupby("shortcut"):
+            by_strength = [(f"{x:g}", part) for x, part in group.groupby("strength")]
+            for strength, part in [*by_strength, (ALL_STRENGTHS, group)]:
+                result.append(self._shortcut_row(shortcut, strength, part))
+        return result
+
+    def _with_shortcut(self) -> pd.DataFrame:
+        """Return the networks with a shortcut; see `shortcut_rows`.
+
+        Columns: difference (read dial minus dial), base_difference and base_error (mean difference
+        and absolute difference without the shortcut).
         """
         if self.knots is None:
-            return []
+            return self.all[:0]
         frame = self.all[
             self.all["dial"].notna()
             & (self.all["shortcut"] != "")
             & (~self.all["is_flagged"] | self.all["is_shortcut_only"])
             & self.all["is_planted"]
+            & self.all["family"].isin(self.rules.share_families)
+            & self.all["family"].isin(rows.IMAGE_FAMILIES)
         ]
-        frame = frame[frame["family"].isin(self.rules.share_families)]
+        read = self._read(frame, self.held_out)
+        frame = frame.assign(difference=read - frame["dial"].to_numpy())
+        frame = frame[frame["difference"].notna()]
         if self.is_hidden:
-            frame = frame.assign(base_difference=0.0, base_error=self.error)
-        else:
-            keys = ["family", "level", "planned_dial"]
-            differences = self.knots.read(self.values) - self.dials
-            base = self.frame.assign(
-                base_difference=differences, base_error=np.abs(differences)
-            )
-            means = base.groupby(keys)[["base_difference", "base_error"]].mean()
-            frame = frame.merge(means.reset_index(), on=keys, how="inner")
-        result = []
-        for (shortcut, strength), group in frame.groupby(["shortcut", "strength"]):
-            moved = recovery.shift(
-                self.knots.read(group["value"]) - group["dial"].to_numpy(),
-                group["base_difference"].to_numpy(),
-                group["base_error"].to_numpy(),
-                draws=self.rules.draws,
-                seed=self.rules.seed,
-            )
-            increase = moved.error - moved.error_without
-            is_tested = moved.networks >= self.rules.least_shortcut_networks
-            result.append(
-                {
-                    "measure": self.measure,
-                    "shortcut": shortcut,
-                    "strength": strength,
-                    "networks": moved.networks,
-                    "suspected": int(group["is_flagged"].sum()),
-                    "shift": moved.shift.value,
-                    "shift_lower": moved.shift.lower,
-                    "shift_upper": moved.shift.upper,
-                    "error": moved.error,
-                    "error_without": moved.error_without,
-                    "is_tested": is_tested,
-                    "lies": bool(is_tested and increase > self.rules.most_shift),
-                }
-            )
-        return result
+            return frame.assign(base_difference=0.0, base_error=self.error)
+        keys = ["family", "level", "planned_dial"]
+        differences = self.read - self.dials
+        base = self.frame.assign(
+            base_difference=differences, base_error=np.abs(differences)
+        )
+        means = base.groupby(keys)[["base_difference", "base_error"]].mean()
+        return frame.merge(means.reset_index(), on=keys, how="inner")
 
-    def _verdict(self) -> str:
+    def _shortcut_row(self, shortcut: str, strength: str, group: pd.DataFrame) -> dict:
+        """Return the row of some networks with a shortcut; see `shortcut_rows`."""
+        shift = self._mean_interval(
+            group["difference"] - group["base_difference"], group
+        )
+        increase = self._mean_interval(
+            group["difference"].abs() - group["base_error"], group
+        )
+        is_tested = len(group) >= self.rules.least_shortcut_networks and (
+            self.verdict in RELATED
+        )
+        return {
+            "measure": self.measure,
+            "shortcut": shortcut,
+            "strength": strength,
+            "networks": len(group),
+            "suspected": int(group["is_flagged"].sum()),
+            "shift": shift.value,
+            "shift_lower": shift.lower,
+            "shift_upper": shift.upper,
+            "error": float(group["difference"].abs().mean()),
+            "error_without": float(group["base_error"].mean()),
+            "error_increase": increase.value,
+            "increase_lower": increase.lower,
+            "increase_upper": increase.upper,
+            "is_tested": is_tested,
+            "lies": is_tested
+            and increase.value > self.rules.most_shift
+            and increase.lower > 0,
+        }
+
+    @functools.cached_property
+    def verdict(self) -> str:
         """Return the verdict.
 
         If nothing is expected of the sign of rho, it is that of the fixed curve for hidden
@@ -311,14 +323,16 @@ class MeasureResult:
             rho = recovery.Interval(-rho.value, -rho.upper, -rho.lower)
         return verdict(rho, self.error, len(self.dials), self.rules)
 
-    def _size_of_draw(
-        self, draw: pd.DataFrame, curve_of: Mapping[str, curves_lib.Knots | None]
-    ) -> tuple[float, float]:
+    def error_by_network(self) -> pd.Series:
+        """Return the absolute difference of read dial and dial, by name of the ranked network."""
+        return pd.Series(
+            np.abs(self.read - self.dials), index=self.frame["network"].to_numpy()
+        )
+
+    def _size_of_draw(self, draw: pd.DataFrame) -> tuple[float, float]:
         """Return error and rho of the readings of one draw."""
         values, dials = draw["value"].to_numpy(), draw["dial"].to_numpy()
-        knots = [curve_of[network] for network in draw["network"]]
-        read = recovery.read_dials(knots, values)
-        error = recovery.mean_error(read, dials)
+        error = recovery.mean_error(self._read(draw, self.held_out), dials)
         return error, recovery.rho(values * self.sign, dials)
 
     def _knots(self, frozen: curves_lib.Curves | None) -> curves_lib.Knots | None:
@@ -330,14 +344,53 @@ class MeasureResult:
             return None
         return recovery.fit(self.values, self.dials, direction=self.entry.direction)
 
-    def _held_out(
-        self, frozen: curves_lib.Curves | None
-    ) -> list[curves_lib.Knots | None]:
-        """Return the curve by which each ranked network is read; see analysis.py."""
-        if frozen is not None:
-            return [self.knots] * len(self.values)
+    def _held_out(self, frame: pd.DataFrame) -> dict[str, curves_lib.Knots | None]:
+        """Return the curve of all other networks by group; {} for hidden networks."""
+        if self.is_hidden:
+            return {}
         return recovery.held_out_knots(
-            self.values, self.dials, self.families, direction=self.entry.direction
+            frame["value"].to_numpy(),
+            frame["dial"].to_numpy(),
+            frame["group"].to_numpy(),
+            direction=self.entry.direction,
+        )
+
+    def _read(
+        self,
+        frame: pd.DataFrame,
+        held_out: Mapping[str, curves_lib.Knots | None],
+        *,
+        column: str = "value",
+    ) -> Float[np.ndarray, "n"]:
+        """Return the dial of each network by the curve that its group is read by.
+
+        held_out: curves by group; a group without one is read by the curve of all ranked networks,
+        which has none of its networks, and hidden networks by the fixed curve.
+        """
+        knots = [held_out.get(group, self.knots) for group in frame["group"]]
+        return recovery.read_dials(knots, frame[column].to_numpy())
+
+    def _rho(self, frame: pd.DataFrame) -> recovery.Interval:
+        """Return rho of value and dial, with its sign as expected, and its interval."""
+        return recovery.rho_interval(
+            frame["value"].to_numpy() * self.sign,
+            frame["dial"].to_numpy(),
+            families=frame["family"].to_numpy(),
+            clusters=frame["cluster"].to_numpy(),
+            draws=self.rules.draws,
+            seed=self.rules.seed,
+        )
+
+    def _mean_interval(
+        self, numbers: pd.Series, frame: pd.DataFrame
+    ) -> recovery.Interval:
+        """Return the mean of a number of each network, with its interval."""
+        return recovery.mean_interval(
+            numbers.to_numpy(),
+            families=frame["family"].to_numpy(),
+            clusters=frame["cluster"].to_numpy(),
+            draws=self.rules.draws,
+            seed=self.rules.seed,
         )
 
     def _natural(self, column: pd.Series) -> np.ndarray:
@@ -349,50 +402,21 @@ class MeasureResult:
 
     def _recover(self, frame: pd.DataFrame) -> Recovered:
         """Return rho and error of some networks; for hidden networks, by the fixed curve."""
-        values, dials = frame["value"].to_numpy(), frame["dial"].to_numpy()
-        families = frame["family"].to_numpy()
-        rho = recovery.rho_interval(
-            values * self.sign,
-            dials,
-            families,
-            draws=self.rules.draws,
-            seed=self.rules.seed,
-        )
-        if self.is_hidden:
-            knots = [self.knots] * len(values)
-        else:
-            knots = recovery.held_out_knots(
-                values, dials, families, direction=self.entry.direction
-            )
-        read = recovery.read_dials(knots, values)
-        return Recovered(len(values), rho, recovery.mean_error(read, dials))
-
-    def _of_image_networks(self) -> dict:
-        """Return rho and error over the ranked networks that see images.
-
-        These are the same networks for all measures, so that measures can be compared.
-        """
-        sees_images = self.frame["family"].isin(rows.IMAGE_FAMILIES)
-        recovered = self._recover(self.frame[sees_images])
-        return {
-            "image_networks": recovered.networks,
-            "image_rho": recovered.rho.value,
-            "image_rho_lower": recovered.rho.lower,
-            "image_rho_upper": recovered.rho.upper,
-            "image_error": recovered.error,
-        }
+        read = self._read(frame, self._held_out(frame))
+        error = recovery.mean_error(read, frame["dial"].to_numpy())
+        return Recovered(len(frame), self._rho(frame), error)
 
     def _without_selection(self) -> dict:
-        """Return rho and error with the networks whose verified reliance is far from the dial.
+        """Return rho and error with the mixtures whose verified reliance is far from the dial.
 
-        These are decision rules and mixtures. The numbers show what leaving them out does for
-        measures that resemble verification.
+        The numbers show what leaving them out does for measures that resemble verification.
         """
         frame = self.all[
             self.all["dial"].notna()
             & (self.all["shortcut"] == "")
             & ~self.all["is_flagged"]
             & self.all["family"].isin(self.rules.share_families)
+            & self.all["family"].isin(rows.IMAGE_FAMILIES)
         ]
         recovered = self._recover(frame)
         return {
@@ -401,18 +425,42 @@ class MeasureResult:
             "unselected_error": recovered.error,
         }
 
-    def _biases(self) -> dict:
-        """Return the mean of value minus dial: over all dials, those below 1/2, and those above.
+    def _known(self) -> dict:
+        """Return bias and coverage over the networks whose dial holds by construction.
 
-        NaN without the scale, or without networks. A measure that shrinks all values towards 1/2
-        has no bias over all dials.
+        These are decision rules and mixtures by images; the dial of trained networks is counted
+        in decisions. bias: mean of value minus dial, over all dials, those below 1/2, and those
+        above; a measure that shrinks all values towards 1/2 has no bias over all dials. coverage:
+        of the dial by intervals of values. read_coverage: by the read dials of the ends of these
+        intervals. NaN without the scale, or without networks.
         """
-        biases = self._natural(self.frame["value"]) - self.dials
+        is_known = self.all["is_comparable"] & self.all["family"].isin(
+            self.rules.known_families
+        )
+        frame = self.all[is_known]
+        dials, biases = frame["dial"].to_numpy(), self._biases(frame)
+        covered = self._coverage(frame)
+        ends = [self._read(frame, self.held_out, column=x) for x in ("lower", "upper")]
+        read = recovery.coverage(np.minimum(*ends), np.maximum(*ends), dials)
         return {
             "bias": _mean(biases),
-            "bias_below_half": _mean(biases[self.dials < 0.5]),
-            "bias_above_half": _mean(biases[self.dials > 0.5]),
+            "bias_below_half": _mean(biases[dials < 0.5]),
+            "bias_above_half": _mean(biases[dials > 0.5]),
+            "coverage": covered.value,
+            "coverage_lower": covered.lower if covered.n else math.nan,
+            "coverage_upper": covered.upper if covered.n else math.nan,
+            "intervals": covered.n,
+            "read_coverage": read.value,
         }
+
+    def _biases(self, frame: pd.DataFrame) -> Float[np.ndarray, "n"]:
+        """Return value minus dial of some networks; NaN without the scale."""
+        return self._natural(frame["value"]) - frame["dial"].to_numpy()
+
+    def _coverage(self, frame: pd.DataFrame) -> recovery.Share:
+        """Return the share of intervals of values that contain the dial."""
+        lower, upper = self._natural_ends(frame)
+        return recovery.coverage(lower, upper, frame["dial"].to_numpy())
 
     def _verified(self) -> dict:
         """Return rho, bias and coverage of the verified reliance, over comparable networks."""
@@ -434,18 +482,6 @@ class MeasureResult:
         """Return the lower and upper ends of intervals on the scale of the dial."""
         first, second = (self._natural(frame[name]) for name in ("lower", "upper"))
         return np.minimum(first, second), np.maximum(first, second)
-
-    def _coverages(self) -> tuple[recovery.Share, recovery.Share]:
-        """Return the coverage of the dial by intervals of values, and by those of read dials."""
-        lower, upper = self._natural_ends(self.frame)
-        first, second = (
-            recovery.read_dials(self.held_out, self.frame[name].to_numpy())
-            for name in ("lower", "upper")
-        )
-        of_read = recovery.coverage(
-            np.minimum(first, second), np.maximum(first, second), self.dials
-        )
-        return recovery.coverage(lower, upper, self.dials), of_read
 
     def _dials_without_reliance(self) -> tuple[float, float]:
         """Return the smallest and largest dial read for failing networks, such as at chance.

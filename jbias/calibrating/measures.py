@@ -7,7 +7,8 @@ function of several. The sets of that suite:
     test               scenes whose shape, texture, colour and size are all of the label's class
     cue_conflict       shape of one class, texture of another. As in style transfer, the colour
                        is of the texture's class, and the size of the shape's class
-    cue_conflict_free  the same pairs, with a colour and a size of neither class
+    cue_conflict_free  the same pairs, with a colour and a size of neither class, so that a decision
+                       follows shape or texture; all measures of conflicts but "shape_bias" use it
     single_cue         silhouettes, and patches of texture without a shape (column "cue")
     silhouette, edge, sketch, texture
                        images of a single cue, in all sizes
@@ -28,7 +29,7 @@ from jbias import errors
 from jbias.measures import cue_decomposition, decisions, iocclusion
 
 LAST_SITE = "<last site>"  # As a condition: the last site of the network.
-NEEDS = ("decisions", "probabilities", "images", "activations")
+NEEDS = ("decisions", "probabilities", "images", "versions", "activations")
 # Accuracies on diffused images and on shuffled cells of the network that the part of edges is
 # relative to: a network without a loss. Fixed, so that values do not depend on other networks.
 REFERENCE = (1.0, 1.0)
@@ -58,10 +59,11 @@ class Measure(NamedTuple):
       and 0 if they expect neither, as for measures of colour.
     needs: what a network must give, one of NEEDS: "decisions" about unchanged images, whose cues
       are known; "probabilities", also of other classes; "images", as it shows changed images;
-      "activations", as it reads the network's layers.
+      "versions", as it compares decisions about changed versions of one image; "activations", as
+      it reads the network's layers.
     source: the paper, or "jbias".
-    is_share: whether the value is on the scale of the dial: 0 for texture, 1 for shape, 1/2 for
-      both alike. Then bias and coverage of the interval are defined.
+    is_share: whether the value estimates the dial itself: a share of decisions for shape among those
+      for shape or texture. Then bias and coverage of the interval are defined.
     combine: from the values of `records` to the value; None: the value of the only record.
     """
 
@@ -242,25 +244,24 @@ MEASURES: Mapping[str, Measure] = types.MappingProxyType(
         ),
         "accuracy_by_shape": Measure(
             "accuracy on cue conflicts, shape as the label",
-            (SuiteNumber("shape_bias", "cue_conflict", "accuracy_shape"),),
+            (SuiteNumber("shape_bias", "cue_conflict_free", "accuracy_shape"),),
             1,
             needs="decisions",
             source=_MARCU,
         ),
         "accuracy_by_texture": Measure(
             "accuracy on cue conflicts, texture as the label",
-            (SuiteNumber("shape_bias", "cue_conflict", "accuracy_texture"),),
+            (SuiteNumber("shape_bias", "cue_conflict_free", "accuracy_texture"),),
             -1,
             needs="decisions",
             source=_MARCU,
         ),
         "mrr_relative": Measure(
             "ranks of both cues on conflicts",
-            (SuiteNumber("shape_bias", "cue_conflict", "mrr_relative"),),
+            (SuiteNumber("shape_bias", "cue_conflict_free", "mrr_relative"),),
             1,
             needs="probabilities",
             source=_KIM,
-            is_share=True,
         ),
         "cue_rank": Measure(
             "ranks of the only cue, shape against texture",
@@ -268,7 +269,6 @@ MEASURES: Mapping[str, Measure] = types.MappingProxyType(
             1,
             needs="probabilities",
             source=_KIM,
-            is_share=True,
         ),
         "suppression": _suppression(
             "accuracy without texture minus without local shape",
@@ -371,14 +371,14 @@ MEASURES: Mapping[str, Measure] = types.MappingProxyType(
             "pairs of pictures of the same tiles, both right",
             (SuiteNumber("configural", "anagrams", "configural_substitute"),),
             1,
-            needs="images",
+            needs="versions",
             source=_DOSHI,
         ),
         "order_dependence": Measure(
             "images right only with their tiles in order",
             (SuiteNumber("tile_order", "test", "order_dependence"),),
             1,
-            needs="images",
+            needs="versions",
             source="jbias, after " + _DOSHI,
         ),
         "odd_one_out": Measure(
@@ -407,17 +407,16 @@ MEASURES: Mapping[str, Measure] = types.MappingProxyType(
             1,
             needs="images",
             source=_HEINERT,
-            is_share=True,
             combine=_edge_part,
         ),
         "decodability": Measure(
             "shape minus texture decoded from the last layer",
             (
                 SuiteNumber(
-                    "decoding", "cue_conflict", "shape_decodability", LAST_SITE
+                    "decoding", "cue_conflict_free", "shape_decodability", LAST_SITE
                 ),
                 SuiteNumber(
-                    "decoding", "cue_conflict", "texture_decodability", LAST_SITE
+                    "decoding", "cue_conflict_free", "texture_decodability", LAST_SITE
                 ),
             ),
             1,
@@ -428,15 +427,16 @@ MEASURES: Mapping[str, Measure] = types.MappingProxyType(
         "dimensions": Measure(
             "neurons of shape against texture, last layer",
             (
-                SuiteNumber("decoding", "cue_conflict", "shape_dimensions", LAST_SITE),
                 SuiteNumber(
-                    "decoding", "cue_conflict", "texture_dimensions", LAST_SITE
+                    "decoding", "cue_conflict_free", "shape_dimensions", LAST_SITE
+                ),
+                SuiteNumber(
+                    "decoding", "cue_conflict_free", "texture_dimensions", LAST_SITE
                 ),
             ),
             1,
             needs="activations",
             source=_ISLAM,
-            is_share=True,
             combine=_share,
         ),
         "silhouette_accuracy": _relative_accuracy(

@@ -8,6 +8,7 @@ import pandas as pd
 
 from jbias.calibrating import analysis as analysis_lib
 from jbias.calibrating import curves as curves_lib
+from jbias.calibrating import measure_results
 from jbias.runtime import files
 
 CURVES = "curves.json"
@@ -39,11 +40,17 @@ def write(
 
 
 def in_order(measures: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of measures by error over networks that see images; none is last.
-
-    The error over all networks is of other networks for measures that decision rules have, too.
-    """
-    return measures.sort_values("image_error", na_position="last", kind="stable")
+    """Return the table of measures by verdict, then by error; an error of none is last."""
+    return measures.sort_values(
+        ["verdict", "error"],
+        key=lambda column: (
+            column.map(measure_results.VERDICTS.index)
+            if column.name == "verdict"
+            else column
+        ),
+        na_position="last",
+        kind="stable",
+    )
 
 
 def lines(analysis: analysis_lib.Analysis) -> Iterator[str]:
@@ -72,9 +79,6 @@ def _numbers(row: dict) -> str:
     if not math.isnan(row["rho_lower"]):
         words[-1] += f" [{_text(row['rho_lower'])}, {_text(row['rho_upper'])}]"
     words.append(f"error {_text(row['error'])} of {row['networks']:,} networks")
-    words.append(
-        f"{_text(row['image_error'])} of {row['image_networks']:,} that see images"
-    )
     if row["images_needed"] == row["images_needed"] and row["images_needed"]:
         words.append(f"from {row['images_needed']:,.0f} images")
     if row["lies"]:

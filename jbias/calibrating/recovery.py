@@ -17,8 +17,6 @@ from jbias.calibrating import curves
 from jbias.measures import decisions
 from jbias.stats import correlation
 
-_BATCH_CELLS = 2_000_000
-
 
 class Interval(NamedTuple):
     """A number with the ends of its 95 % interval; NaN for an undefined number or end."""
@@ -53,30 +51,106 @@ def rho(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
 def rho_interval(
     values: Float[np.ndarray, "n"],
     dials: Float[np.ndarray, "n"],
-    families: Shaped[np.ndarray, "n"],
     *,
+    families: Shaped[np.ndarray, "n"],
+    clusters: Shaped[np.ndarray, "n"],
     draws: int,
     seed: int,
 ) -> Interval:
-    """Return Spearman's rho of values and dials, with a 95 % bootstrap interval over networks.
+    """Return Spearman's rho of values and dials, with a 95 % bootstrap interval over clusters.
 
-    Networks are drawn with replacement within each family, so that each draw has as many networks
-    of each family as there are. The interval is between the 2.5 % and the 97.5 % quantile of rho
-    over draws; draws in which values or dials are constant are left out.
+    clusters: networks of one cluster share trained weights or settings, so they are drawn
+    together; see `cluster_weights`. The interval is between the 2.5 % and the 97.5 % quantile of
+    rho over draws; draws in which values or dials are constant are left out.
     """
     estimate = rho(values, dials)
     if math.isnan(estimate):
         return Interval(math.nan, math.nan, math.nan)
-    rng = np.random.default_rng(seed)
-    size = max(1, _BATCH_CELLS // len(values))
-    drawn = []
-    for start in range(0, draws, size):
-        rows = _draw_within(families, min(size, draws - start), rng)
-        drawn.append(_rank_correlations(values[rows], dials[rows]))
-    finite = np.concatenate(drawn)
-    finite = finite[np.isfinite(finite)]
+    weights = cluster_weights(families, clusters, draws=draws, seed=seed)
+    drawn = weighted_rho(values, dials, weights)
+    finite = drawn[np.isfinite(drawn)]
+    if not len(finite):
+        return Interval(estimate, math.nan, math.nan)
     lower, upper = np.quantile(finite, [0.025, 0.975]).tolist()
     return Interval(estimate, lower, upper)
+
+
+def mean_interval(
+    differences: Float[np.ndarray, "n"],
+    *,
+    families: Shaped[np.ndarray, "n"],
+    clusters: Shaped[np.ndarray, "n"],
+    draws: int,
+    seed: int,
+) -> Interval:
+    """Return the mean of a number per network, with a 95 % bootstrap interval over clusters.
+
+    clusters: see `cluster_weights`. NaN without networks.
+    """
+    if not len(differences):
+        return Interval(math.nan, math.nan, math.nan)
+    weights = cluster_weights(families, clusters, draws=draws, seed=seed)
+    means = weights @ differences / weights.sum(axis=1)
+    lower, upper = np.quantile(means, [0.025, 0.975]).tolist()
+    return Interval(float(np.mean(differences)), lower, upper)
+
+
+def cluster_weights(
+    families: Shaped[np.ndarray, "n"],
+    clusters: Shaped[np.ndarray, "n"],
+    *,
+    draws: int,
+    seed: int,
+) -> Int[np.ndarray, "b n"]:
+    """Return how often each network is drawn, a row per bootstrap draw.
+
+    Clusters are drawn with replacement within each family, as many as the family has; all
+    networks of a cluster are drawn as often as the cluster. A cluster has networks of one family
+    only, or counts as one cluster in each of its families.
+    """
+    rng = np.random.default_rng(seed)
+    weights = np.zeros((draws, len(families)), int)
+    for family in np.unique(families):
+        (members,) = np.nonzero(families == family)
+        names, cluster_of = np.unique(clusters[members], return_inverse=True)
+        share = np.full(len(names), 1 / len(names))
+        counts = rng.multinomial(len(names), share, size=draws)
+        weights[:, members] = counts[:, cluster_of]
+    return weights
+
+
+def weighted_rho(
+    x: Float[np.ndarray, "n"],
+    y: Float[np.ndarray, "n"],
+    weights: Int[np.ndarray, "b n"],
+) -> Float[np.ndarray, "b"]:
+    """Return Spearman's rho of x and y with each network repeated as often as its weight.
+
+    A row of weights for each result; NaN where x or y is constant.
+    """
+    ranks = [_weighted_ranks(values, weights) for values in (x, y)]
+    total = weights.sum(axis=1, keepdims=True)
+    centred = [
+        rank - (weights * rank).sum(axis=1, keepdims=True) / total for rank in ranks
+    ]
+    first, second = centred
+    covariance = (weights * first * second).sum(axis=1)
+    variances = [(weights * rank**2).sum(axis=1) for rank in centred]
+    product = np.sqrt(variances[0] * variances[1])
+    is_defined = product > 1e-9 * total[:, 0]
+    quotient = np.divide(
+        covariance, product, out=np.full(len(product), math.nan), where=is_defined
+    )
+    return np.clip(quotient, -1, 1)
+
+
+def _weighted_ranks(
+    values: Float[np.ndarray, "n"], weights: Int[np.ndarray, "b n"]
+) -> Float[np.ndarray, "b n"]:
+    """Return mean ranks of values, with each value repeated as often as its weight."""
+    is_below = values[:, None] < values  # Of (other, network).
+    is_equal = values[:, None] == values
+    return weights @ is_below + (weights @ is_equal + 1) / 2
 
 
 def partial_rho(
@@ -101,23 +175,23 @@ def partial_rho(
 def held_out_knots(
     values: Float[np.ndarray, "n"],
     dials: Float[np.ndarray, "n"],
-    families: Shaped[np.ndarray, "n"],
+    groups: Shaped[np.ndarray, "n"],
     *,
     direction: int,
-) -> list[curves.Knots | None]:
-    """Return for each network the curve that was fitted to all other families.
+) -> dict[str, curves.Knots | None]:
+    """Return for each group of networks the curve that was fitted to all other groups.
 
-    direction: see `fit`. None for all networks if there is one family only.
+    direction: see `fit`. None if there is one group only.
     """
     fitted = {}
-    for family in np.unique(families):
-        is_other = families != family
-        fitted[family] = (
+    for group in np.unique(groups):
+        is_other = groups != group
+        fitted[str(group)] = (
             fit(values[is_other], dials[is_other], direction=direction)
             if is_other.any()
             else None
         )
-    return [fitted[family] for family in families]
+    return fitted
 
 
 def fit(
@@ -144,15 +218,15 @@ def read_dials(
 
 
 def guessing_error(
-    dials: Float[np.ndarray, "n"], families: Shaped[np.ndarray, "n"]
+    dials: Float[np.ndarray, "n"], groups: Shaped[np.ndarray, "n"]
 ) -> float:
-    """Return the mean absolute error of a guess: the mean dial of the other families.
+    """Return the mean absolute error of a guess: the mean dial of the other groups.
 
-    A measure that says nothing has about this error. NaN with one family.
+    A measure that says nothing has about this error. NaN with one group.
     """
     guesses = [
-        np.mean(dials[families != family]) if (families != family).any() else math.nan
-        for family in families
+        np.mean(dials[groups != group]) if (groups != group).any() else math.nan
+        for group in groups
     ]
     return mean_error(np.array(guesses), dials)
 
@@ -219,14 +293,16 @@ def accuracy_range(
 ) -> tuple[float, float] | None:
     """Return the range of accuracy in which the error is within a bound; None if there is none.
 
-    Ranges with fewer than `least_networks` networks are not tested. The result spans the highest
-    tested ranges, down to the last one before an error of more than `most_error`.
+    The result spans the highest ranges, down to the last one before an error of more than
+    `most_error`, or fewer networks than `least_networks`, with which a range is not tested. Above
+    the first tested range, ranges without enough networks are passed over.
     """
     span = None
     for entry in reversed(bins):
-        if entry.networks < least_networks:
+        is_tested = entry.networks >= least_networks
+        if not is_tested and span is None:
             continue
-        if not entry.error <= most_error:
+        if not is_tested or not entry.error <= most_error:
             break
         span = entry.low, span[1] if span else entry.high
     return span
@@ -251,57 +327,6 @@ def smallest_size(sizes: Sequence[int], is_within: Sequence[bool]) -> int | None
             break
         smallest = size
     return smallest
-
-
-class Shift(NamedTuple):
-    """The change of read dials minus dials under a shortcut.
-
-    shift: mean change, with a bootstrap interval over networks. error, error_without: mean
-    absolute errors of read dials with the shortcut, and of the networks without it.
-    """
-
-    networks: int
-    shift: Interval
-    error: float
-    error_without: float
-
-
-def shift(
-    differences: Float[np.ndarray, "n"],
-    without: Float[np.ndarray, "n"],
-    without_errors: Float[np.ndarray, "n"],
-    *,
-    draws: int,
-    seed: int,
-) -> Shift:
-    """Return how the differences of read dials and dials change under a shortcut.
-
-    differences: read dial minus dial of networks with the shortcut. without, without_errors: for
-    each, the mean difference, and the mean absolute difference, of the networks that were planned
-    like it, without the shortcut.
-    """
-    changes = differences - without
-    n = len(changes)
-    rows = np.random.default_rng(seed).integers(n, size=(draws, n))
-    lower, upper = np.quantile(changes[rows].mean(axis=1), [0.025, 0.975]).tolist()
-    return Shift(
-        networks=n,
-        shift=Interval(float(changes.mean()), lower, upper),
-        error=float(np.mean(np.abs(differences))),
-        error_without=float(np.mean(without_errors)),
-    )
-
-
-def _draw_within(
-    families: Shaped[np.ndarray, "n"], draws: int, rng: np.random.Generator
-) -> Int[np.ndarray, "b n"]:
-    """Return indices of networks, a row per draw, drawn with replacement within families."""
-    rows = np.empty((draws, len(families)), int)
-    for family in np.unique(families):
-        (members,) = np.nonzero(families == family)
-        picks = rng.integers(len(members), size=(draws, len(members)))
-        rows[:, members] = members[picks]
-    return rows
 
 
 def _rank_correlations(

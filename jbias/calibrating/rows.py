@@ -45,15 +45,20 @@ class PlantedNetwork(NamedTuple):
     planned_dial: the dial that the network was made with. Trained networks follow it roughly.
       None for the family "none".
     level: name of the planted level of accuracy, such as "high".
+    group: name of the networks that are made alike: the family, for trained networks with the
+      level and the design of training. A network is read by the curve of the other groups.
+    cluster: name of the networks that share trained streams, or all settings but the seed. They
+      are not independent, and are drawn together in bootstrap intervals.
     shortcut, strength: one of SHORTCUTS, and the planted share of decisions that follow it, 0 to
       1; 0 without a shortcut.
     seed: seed of the network. hidden: 1 for networks of the hidden set, else 0.
     classes: number of classes. images: number of images of the set "test".
     accuracy: on "test", whose images have all cues of one class; chance: of that set.
+    verified_images: number of images of the set "factorial" on which the classes of all four cues
+      differ. The set has every combination of cues, so that a decision about such an image has
+      one reading only.
     verified_shape, _texture, _colour, _size, _neither: decisions for the class of each cue, and
-      for none of them, as shares of the images of the set "factorial" on which the classes of
-      all four cues differ. They sum to 1. The set has every combination of cues, so that a
-      decision has one reading only. None if it was not measured.
+      for none of them, as shares of these images. They sum to 1. None if it was not measured.
     """
 
     network: str
@@ -61,6 +66,8 @@ class PlantedNetwork(NamedTuple):
     dial: float | None
     planned_dial: float | None
     level: str
+    group: str
+    cluster: str
     shortcut: str
     strength: float
     seed: int
@@ -69,6 +76,7 @@ class PlantedNetwork(NamedTuple):
     images: int
     accuracy: float | None
     chance: float
+    verified_images: int = 0
     verified_shape: float | None = None
     verified_texture: float | None = None
     verified_colour: float | None = None
@@ -80,16 +88,19 @@ class PlantedNetwork(NamedTuple):
         """Return the verified reliance on shape against texture, without guesses.
 
         s / (s + t), where s and t are the shares of decisions for the shape and for the texture,
-        each less the share of guesses for one class: verified_neither / (classes - 4), as the four
-        cues of an image are of different classes. Otherwise networks that often guess would seem to
+        each less `guesses`, as the four cues of an image are of different classes. Otherwise networks that often guess would seem to
         rely on both. None if s + t is not positive, and without verification.
         """
         if self.verified_shape is None or self.verified_texture is None:
             return None
-        guesses = (self.verified_neither or 0.0) / (self.classes - _NUM_CUES)
-        shape = max(0.0, self.verified_shape - guesses)
-        texture = max(0.0, self.verified_texture - guesses)
+        shape = max(0.0, self.verified_shape - self.guesses)
+        texture = max(0.0, self.verified_texture - self.guesses)
         return shape / (shape + texture) if shape + texture > 0 else None
+
+    @property
+    def guesses(self) -> float:
+        """Return the share of guesses for one class: verified_neither / (classes - 4), or 0."""
+        return (self.verified_neither or 0.0) / (self.classes - _NUM_CUES)
 
 
 class Reading(NamedTuple):

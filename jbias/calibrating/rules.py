@@ -11,11 +11,11 @@ import hashlib
 import itertools
 import json
 import pathlib
-import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jbias
 from jbias import errors
 from jbias.calibrating import flags, rows
 from jbias.runtime import files
@@ -29,15 +29,14 @@ class Rules:
 
     limits: see `flags.Limits`.
     share_families: families whose dial is a share of decisions, so that it is on the scale of
-      measures; other families have ranks only. most_planting_error: largest difference of the
-      dial from the reliance that is verified on factorial stimuli, beyond which a network of
-      these families is not as planted, and is left out. Trained networks have no such difference,
-      as their dial is the verified reliance.
+      measures; other families have ranks only. Those of them that see images are ranked.
+      most_planting_error: largest difference of the dial of a mixture by images from the reliance
+      that is verified on factorial stimuli, beyond which it is not as planted, and is left out.
     least_networks: fewest ranked networks for a verdict. least_rho: a measure ranks networks if
       the lower end of the interval of rho is at least this. most_error: largest mean absolute
-      error of the dial of networks of families that the curve has not seen.
+      error of the dial of networks of groups that the curve has not seen.
     most_shift: largest increase of the error under a shortcut; least_shortcut_networks: fewest
-      networks with a shortcut and a strength from which a measure is judged.
+      networks with a shortcut from which a measure is judged.
     bin_edges, bin_networks: ranges of accuracy above chance, and fewest networks of a range.
     size_networks: smallest share of the networks that a number of images must have been read for.
     draws, seed: of bootstrap intervals.
@@ -45,7 +44,7 @@ class Rules:
 
     limits: flags.Limits = dataclasses.field(default_factory=flags.Limits)
     share_families: Sequence[str] = ("rule", "trained", "mixed_images")
-    most_planting_error: float = 0.15
+    most_planting_error: float = 0.05
     least_networks: int = 15
     least_rho: float = 0.8
     most_error: float = 0.1
@@ -56,6 +55,12 @@ class Rules:
     size_networks: float = 0.9
     draws: int = 2000
     seed: int = 0
+
+    @property
+    def known_families(self) -> tuple[str, ...]:
+        """Return the families whose dial is a share of decisions by construction."""
+        known = (x for x in self.share_families if x not in rows.VERIFIED_FAMILIES)
+        return tuple(known)
 
     def __post_init__(self):
         errors.check_choices(
@@ -119,9 +124,11 @@ def seal(
     *,
     time: datetime.datetime | None = None,
 ) -> None:
-    """Record in the file `path` which files were fixed at a time, their commits, and a new seed.
+    """Record in the file `path` which files were fixed at a time, their commits, and a seed.
 
-    The dials of the hidden networks are drawn from the seed, which nobody chooses.
+    The dials of the hidden networks are drawn from the seed, which is computed from the digests of
+    the fixed files: another draw needs other rules or curves. "code" has the version of jbias, the
+    commit of its checkout ("" without one), and whether files differ from the commit.
     fixed: the files of rules and curves, each in a commit of its git checkout and unchanged since;
     otherwise ValueError. time: None: the present. An existing seal of the same digests stays;
     ValueError for another one.
@@ -141,10 +148,30 @@ def seal(
         return
     content = {
         "sealed": time.isoformat(timespec="seconds"),
-        "seed": secrets.randbelow(2**31),
+        "seed": _seed([entry["sha256"] for entry in entries.values()]),
         "files": entries,
+        "code": _code(),
     }
     files.write(path, json.dumps(content, indent=1) + "\n")
+
+
+def _seed(digests: Sequence[str]) -> int:
+    """Return a seed that depends on digests of files, but not on their order."""
+    joined = hashlib.sha256("".join(sorted(digests)).encode()).digest()
+    return int.from_bytes(joined[:4]) >> 1
+
+
+def _code() -> dict[str, Any]:
+    """Return the version of jbias, the commit of its checkout, and whether it was changed."""
+    here = pathlib.Path(__file__)
+    try:
+        commit = _git(here, "rev-parse", "HEAD")
+        is_changed = bool(
+            _git(here, "status", "--porcelain", "--", str(here.parents[1]))
+        )
+    except ValueError:
+        commit, is_changed = "", False
+    return {"version": jbias.__version__, "commit": commit, "changed": is_changed}
 
 
 def hidden_seed(path: pathlib.Path) -> int:

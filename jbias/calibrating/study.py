@@ -11,8 +11,6 @@ from jbias.calibrating import flags as flags_lib
 from jbias.calibrating import recovery, rows
 from jbias.calibrating import rules as rules_lib
 
-_CONFLICTS = "shape_bias"  # The measure whose n counts decisions for either cue.
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
@@ -22,8 +20,8 @@ class Study:
       (accuracy, 0 at chance and 1 if all is correct), `verified`
       (rows.PlantedNetwork.verified_reliance), `flags` (kinds, separated by "; ", "" without),
       `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut), `is_planted` (the
-      verified reliance is near the dial; False if it was not verified), `is_comparable` and
-      `is_ranked`, see analysis.py.
+      verified reliance of a mixture by images is near the dial; False if it was not verified;
+      True for other families), `is_comparable` and `is_ranked`, see analysis.py.
     readings: a row per reading, with the columns of rows.Reading and those of its
       network, whose column `images` is `test_images`.
     """
@@ -65,12 +63,10 @@ def prepare(
     verified = [name for name in frame.columns if name.startswith("verified_")]
     numeric = ["dial", "planned_dial", "accuracy", *verified]
     frame[numeric] = frame[numeric].astype(float)
-    decided = _conflict_decisions(readings)
-    flags = []
-    for row in frame.to_dict("records"):
-        by_cue, conflicts = decided.get(row["network"], (None, None))
-        evidence = flags_lib.of_row(row, by_cue=by_cue, conflicts=conflicts)
-        flags.append(flags_lib.flags(evidence, rules.limits))
+    flags = [
+        flags_lib.flags(flags_lib.of_network(network), rules.limits)
+        for network in chosen
+    ]
     kinds = [[flag.kind for flag in raised] for raised in flags]
     frame = frame.assign(
         above_chance=recovery.above_chance(frame["accuracy"], frame["chance"]),
@@ -81,30 +77,18 @@ def prepare(
         is_shortcut_only=[{*raised} == {flags_lib.SHORTCUT} for raised in kinds],
     )
     is_share = frame["family"].isin(rules.share_families)
+    sees_images = frame["family"].isin(rows.IMAGE_FAMILIES)
     is_near = (frame["verified"] - frame["dial"]).abs() <= rules.most_planting_error
     is_plain = frame["dial"].notna() & (frame["shortcut"] == "")
-    frame["is_planted"] = is_near | ~is_share
+    frame["is_planted"] = is_near | ~(is_share & sees_images)
     frame["is_comparable"] = is_plain & ~frame["is_flagged"] & frame["is_planted"]
-    frame["is_ranked"] = frame["is_comparable"] & is_share
+    frame["is_ranked"] = frame["is_comparable"] & is_share & sees_images
     table = pd.DataFrame(readings, columns=list(rows.Reading._fields))
     floats = ["value", "lower", "upper", "n", "seconds"]
     table[floats] = table[floats].astype(float)
     details = frame.rename(columns={"images": "test_images"})
     table = table[table["network"].isin(frame["network"])]
     return Study(frame, table.merge(details, on="network", validate="many_to_one"))
-
-
-def _conflict_decisions(
-    readings: Sequence[rows.Reading],
-) -> dict[str, tuple[int, int]]:
-    """Return, by network, its decisions for either cue and its conflicts, from the most images."""
-    decided: dict[str, tuple[int, int]] = {}
-    for reading in readings:
-        if reading.measure != _CONFLICTS or reading.n is None:
-            continue
-        if reading.images > decided.get(reading.network, (0, 0))[1]:
-            decided[reading.network] = reading.n, reading.images
-    return decided
 
 
 def flagged(networks: pd.DataFrame) -> pd.DataFrame:

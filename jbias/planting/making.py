@@ -199,6 +199,8 @@ def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
         dial=plan.dial,
         planned_dial=plan.dial,
         level=plan.level,
+        group=plan.group,
+        cluster=plan.cluster,
         shortcut=plan.shortcut,
         strength=plan.strength,
         seed=plan.seed,
@@ -235,6 +237,7 @@ def make_row(study: Study, plan: plans.Plan) -> rows.PlantedNetwork:
     verified = verifying.of_decisions(shown["factorial"])
     row = row._replace(
         accuracy=float(shown["test"].right.mean()),
+        verified_images=verified.images,
         verified_shape=verified.shape,
         verified_texture=verified.texture,
         verified_colour=verified.colour,

@@ -17,7 +17,7 @@ from jbias.calibrating import measures, rows
 from jbias.evals import decision_files, networks, runner, suites
 from jbias.evals.activations import inside
 from jbias.measures import decisions
-from jbias.planting import making, plans, rules, training
+from jbias.planting import making, plans, rules, streams, training
 from jbias.runs import results
 
 SUBSAMPLES = (30, 60, 120)  # Images of a set.
@@ -65,10 +65,15 @@ def measure(
 def show(study: making.Study, plan: plans.Plan, keys: Sequence[str]) -> str:
     """Show a network the sets of some measures; return the reasons of failures, or "".
 
-    Finished measures are skipped. Decision rules are shown unchanged images only, and only trained
+    Finished measures are skipped, and those that are undefined for mixtures. Decision rules are shown unchanged images only, and only trained
     networks have training images of their own, for the measure "occlusion".
     """
-    needed = needed_measures(keys)
+    defined = [
+        key
+        for key in keys
+        if not streams.undefined_reason(plan.family, measures.MEASURES[key].needs)
+    ]
+    needed = needed_measures(defined)
     common, is_rule = needed - {OCCLUSION}, rules.is_rule(plan)
     if is_rule:
         common &= {*_OF_RULES}
@@ -159,7 +164,10 @@ def read(
         needs_images = not {record.measure for record in measure.records} <= {
             *_OF_RULES
         }
-        if is_missing and is_rule and needs_images:
+        undefined = streams.undefined_reason(plan.family, measure.needs)
+        if undefined:
+            value = measures.Value(None, reason=undefined)
+        elif is_missing and is_rule and needs_images:
             value = value._replace(reason=rules.NEEDS_IMAGES)
         elif is_missing and failure:
             value = value._replace(reason=failure)
@@ -271,6 +279,8 @@ def _read_few(
     readings = []
     for key in keys:
         measure = measures.MEASURES[key]
+        if streams.undefined_reason(plan.family, measure.needs):
+            continue
         if all(record.key in few_numbers for record in measure.records):
             value = measures.read(measure, few_numbers)
             readings.append(_reading(plan, key, value, size, draw))

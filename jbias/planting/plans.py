@@ -33,7 +33,7 @@ _HIDDEN_FAMILIES = (
     "mixed_images",
     "none",
 )
-_HIDDEN_STREAMS = 100  # Seed of the streams of hidden mixed networks.
+_HIDDEN_STREAMS = 100  # First seed of the streams of hidden mixed networks.
 # Failing networks, which have no dial.
 FAILURES: Mapping[str, str] = types.MappingProxyType(
     {
@@ -76,6 +76,21 @@ class Plan(NamedTuple):
     hidden: int = 0
     options: Mapping[str, Any] = types.MappingProxyType({})
 
+    @property
+    def group(self) -> str:
+        """Return the name of the networks that are made alike, see rows.PlantedNetwork."""
+        if self.family != "trained":
+            return self.family
+        design = self.options.get("design", self.level)
+        return f"trained-{'availability' if 'hidden' in self.options else design}"
+
+    @property
+    def cluster(self) -> str:
+        """Return the name of the networks that are not independent, see rows.PlantedNetwork."""
+        if self.family.startswith("mixed"):
+            return f"streams-{self.seed}"
+        return self.name.removesuffix(f"-s{self.seed}")
+
 
 class Scale(NamedTuple):
     """The size of a study.
@@ -83,7 +98,8 @@ class Scale(NamedTuple):
     rule_dials, trained_dials, mixed_dials: the planned dials of each family.
     shortcut_dials: those of rules and trained networks with a shortcut; they are added to
     rule_dials and trained_dials, so that there are networks without the shortcut.
-    strengths: of the shortcuts. seeds: of trained networks.
+    strengths: of the shortcuts. seeds: of trained networks without a shortcut; there is one with.
+    stream_pairs: number of pairs of streams, which mixed networks take in turns.
     epoch_factor: multiplies the epochs of training. train_images: images of a training set.
     hidden_networks: number of hidden networks.
     """
@@ -93,9 +109,10 @@ class Scale(NamedTuple):
     # 0.5, and 83 and 94 % at 0.6.
     trained_dials: tuple[float, ...] = (0.45, 0.5, 0.55)
     mixed_dials: tuple[float, ...] = (0.0, 0.25, 0.4, 0.5, 0.6, 0.75, 1.0)
-    shortcut_dials: tuple[float, ...] = (0.2, 0.8)
+    shortcut_dials: tuple[float, ...] = (0.2, 0.5, 0.8)
     strengths: tuple[float, ...] = (0.25, 0.5)
     seeds: int = 2
+    stream_pairs: int = 5
     epoch_factor: float = 1.0
     train_images: int = 4096
     width: int = 8
@@ -110,6 +127,7 @@ SMOKE = Scale(
     shortcut_dials=(),
     strengths=(),
     seeds=1,
+    stream_pairs=1,
     epoch_factor=0.1,
     train_images=480,
     width=4,
@@ -161,7 +179,9 @@ def hidden(seed: int, scale: Scale = FULL) -> list[Plan]:
                 level=level,
                 shortcut=shortcut if has_shortcut else "",
                 strength=strength if has_shortcut else 0.0,
-                seed=_HIDDEN_STREAMS if family.startswith("mixed") else number,
+                seed=_HIDDEN_STREAMS + number % scale.stream_pairs
+                if family.startswith("mixed")
+                else number,
                 hidden=1,
             )
         )
@@ -180,7 +200,7 @@ def _rules(scale: Scale) -> list[Plan]:
         Plan(f"rule-{dial:g}-{level}", "rule", dial, level=level)
         for level, dial in itertools.product(LAPSES, dials)
     ]
-    return plans + _with_shortcuts("rule", scale, seeds=1)
+    return plans + _with_shortcuts("rule", scale)
 
 
 def _trained(scale: Scale) -> list[Plan]:
@@ -193,7 +213,7 @@ def _trained(scale: Scale) -> list[Plan]:
     ]
     return [
         *plans,
-        *_with_shortcuts("trained", scale, seeds=scale.seeds),
+        *_with_shortcuts("trained", scale),
         *_agreeing(scale),
     ]
 
@@ -224,31 +244,40 @@ def _agreeing(scale: Scale) -> list[Plan]:
     return plans
 
 
-def _with_shortcuts(family: str, scale: Scale, *, seeds: int) -> list[Plan]:
+def _with_shortcuts(family: str, scale: Scale) -> list[Plan]:
     """Return networks of a family with each shortcut at each strength."""
     combinations = itertools.product(
-        ("colour", "size"), scale.strengths, scale.shortcut_dials, range(seeds)
+        ("colour", "size"), scale.strengths, scale.shortcut_dials
     )
     return [
         Plan(
-            f"{family}-{dial:g}-{shortcut}-{strength:g}-s{seed}",
+            f"{family}-{dial:g}-{shortcut}-{strength:g}-s0",
             family,
             dial,
             shortcut=shortcut,
             strength=strength,
-            seed=seed,
         )
-        for shortcut, strength, dial, seed in combinations
+        for shortcut, strength, dial in combinations
     ]
 
 
 def _mixed(scale: Scale) -> list[Plan]:
-    """Return networks of two streams, mixed by logits and by images."""
-    return [
-        Plan(f"{family}-{dial:g}", family, dial)
-        for family in ("mixed_logits", "mixed_images")
-        for dial in scale.mixed_dials
-    ]
+    """Return networks of two streams, mixed by logits and by images.
+
+    Networks of neighbouring dials have different streams, so that a value that differs between
+    streams only does not rise with the dial. By images, each dial is mixed from two pairs.
+    """
+    plans = []
+    for number, dial in enumerate(scale.mixed_dials):
+        pairs = [number % scale.stream_pairs, (number + 2) % scale.stream_pairs]
+        plans.append(
+            Plan(f"mixed_logits-{dial:g}", "mixed_logits", dial, seed=pairs[0])
+        )
+        plans += [
+            Plan(f"mixed_images-{dial:g}-p{pair}", "mixed_images", dial, seed=pair)
+            for pair in dict.fromkeys(pairs)
+        ]
+    return plans
 
 
 def check(plans: list[Plan]) -> None:

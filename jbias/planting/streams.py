@@ -31,6 +31,23 @@ HEAD = "fc"
 _SEED = 1729  # Of the weights of the hash.
 
 
+def undefined_reason(family: str, needs: str) -> str:
+    """Return why a measure has no value for a family of networks; "" if it has.
+
+    family: key of rows.FAMILIES. needs: see measures.Measure.
+    """
+    if family.startswith("mixed") and needs == "activations":
+        return (
+            "undefined: mixtures of the same streams have the same layers at all dials"
+        )
+    if family == "mixed_images" and needs == "versions":
+        return (
+            "undefined: each changed version of an image selects a stream of its own, so that "
+            "decisions about versions of one image are not related"
+        )
+    return ""
+
+
 class Stream(NamedTuple):
     """A trained network, and the standard deviation of its logits."""
 

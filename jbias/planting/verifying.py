@@ -17,13 +17,17 @@ Ids = Int[np.ndarray, "n"]
 
 
 class Reliance(NamedTuple):
-    """Shares of decisions for the class of each cue, and for none; None without images."""
+    """Shares of decisions for the class of each cue, and for none; None without images.
+
+    images: number of images whose four cues are of different classes.
+    """
 
     shape: float | None
     texture: float | None
     colour: float | None
     size: float | None
     neither: float | None
+    images: int
 
 
 def reliance(prediction: Ids, shown: cues.Cues) -> Reliance:
@@ -35,13 +39,13 @@ def reliance(prediction: Ids, shown: cues.Cues) -> Reliance:
     stacked = np.sort(np.stack([*classes.values()]), axis=0)
     differ = (stacked[1:] != stacked[:-1]).all(0)
     if not differ.any():
-        return Reliance(None, None, None, None, None)
+        return Reliance(None, None, None, None, None, images=0)
     shares = {
         name: float((prediction == of_cue)[differ].mean())
         for name, of_cue in classes.items()
     }
     neither = max(0.0, 1.0 - sum(shares.values()))
-    return Reliance(**shares, neither=neither)
+    return Reliance(**shares, neither=neither, images=int(differ.sum()))
 
 
 def of_decisions(decided: decisions.Decisions) -> Reliance:

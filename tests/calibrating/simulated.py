@@ -8,7 +8,8 @@ from jbias.calibrating import measures as measures_lib
 from jbias.calibrating import rows
 from jbias.measures import decisions
 
-FAMILIES = ("rule", "trained", "mixed_images")
+FAMILIES = ("trained", "mixed_images")  # Those that are ranked.
+WITH_RULES = ("rule", *FAMILIES)
 DIALS = tuple(round(0.1 * k, 1) for k in range(11))
 LEVELS = {"high": 0.95, "low": 0.5}
 RECORD = measures_lib.SuiteNumber("simulated", "test", "value")
@@ -51,6 +52,8 @@ def networks(
                     dial=dial,
                     planned_dial=dial,
                     level=level,
+                    group=family,
+                    cluster=name,
                     shortcut=shortcut,
                     strength=strength,
                     seed=0,
@@ -59,6 +62,7 @@ def networks(
                     images=IMAGES,
                     accuracy=accuracy,
                     chance=1 / CLASSES,
+                    verified_images=IMAGES,
                     verified_shape=share * dial,
                     verified_texture=share * (1 - dial),
                     verified_colour=shares["colour"],
@@ -103,6 +107,8 @@ def guessing_networks(count: int) -> list[rows.PlantedNetwork]:
             dial=None,
             planned_dial=None,
             level="chance",
+            group="none",
+            cluster=f"none-{k}",
             shortcut="",
             strength=0.0,
             seed=k,

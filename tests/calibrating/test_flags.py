@@ -7,7 +7,9 @@ import pytest
 from scipy import stats
 
 from jbias.calibrating import flags as flags_lib
+from jbias.calibrating import rows
 from jbias.calibrating.flags import Evidence, Limits
+from tests.calibrating import simulated
 
 LIMITS = Limits(chance_p=0.01, least_decisions=100, most_shortcut=0.2)
 
@@ -54,35 +56,51 @@ def test_nothing_follows_from_what_was_not_measured():
     assert kinds(by_cue=200, conflicts=240, cue_chance=1.0) == []
 
 
+def network(**changes) -> rows.PlantedNetwork:
+    """Return a network of 960 factorial images that guesses in 24 % of them, 2 % per class."""
+    (planted, *_) = simulated.networks(families=("trained",))
+    shares = {"shape": 0.5, "texture": 0.18, "colour": 0.05, "size": 0.03}
+    verified = {f"verified_{name}": share for name, share in shares.items()}
+    return planted._replace(**{"verified_neither": 0.24, **verified, **changes})
+
+
 def test_a_row_of_networks_csv_becomes_evidence():
-    row = {"accuracy": 0.25, "images": 480, "chance": 0.0625, "classes": 16}
-    row |= {"verified_colour": math.nan, "verified_size": 0.5}
-    row |= {"dial": 0.3, "planned_dial": 0.4}
-    evidence = flags_lib.of_row(row)
-    assert evidence == Evidence(
-        correct=120,
-        images=480,
-        chance=0.0625,
-        cue_chance=0.125,
-        shortcuts={"size": 0.5},
-        has_dial=True,
-    )
-    diverged = flags_lib.of_row({**row, "accuracy": math.nan})
-    flags = flags_lib.flags(diverged, LIMITS)
-    assert [flag.kind for flag in flags] == ["at chance", "shortcut suspected"]
+    evidence = flags_lib.of_network(network(accuracy=0.25, images=480))
+    assert evidence.shortcuts == {"colour or size": pytest.approx(0.08 - 2 * 0.02)}
+    assert evidence.guesses == pytest.approx(2 * 0.02 * 960)
+    assert (evidence.correct, evidence.images) == (120, 480)
+    assert (evidence.by_cue, evidence.conflicts) == (round(0.68 * 960), 960)
+    assert evidence.has_dial and evidence.cue_chance == 2 / 16
+    missing = flags_lib.of_network(network(verified_shape=None, accuracy=None))
+    assert missing.by_cue is None and missing.correct == 0 and not missing.shortcuts
+
+
+def test_colour_and_size_together_are_a_shortcut():
+    assert not flags_lib.flags(flags_lib.of_network(network()), LIMITS)
+    two = network(verified_shape=0.3, verified_colour=0.19, verified_size=0.19)
+    (flag,) = flags_lib.flags(flags_lib.of_network(two), LIMITS)
+    assert flag.kind == "shortcut suspected" and "34 % of decisions" in flag.text
+
+
+def test_guesses_are_no_decisions_for_a_cue():
+    """A network that guesses among 16 classes decides for either cue in 1/8 of the images."""
+    shares = dict.fromkeys(("shape", "texture", "colour", "size"), 1 / 16)
+    verified = {f"verified_{name}": share for name, share in shares.items()}
+    guessing = network(verified_neither=0.75, accuracy=0.9, **verified)
+    raised = flags_lib.flags(flags_lib.of_network(guessing), LIMITS)
+    assert [flag.kind for flag in raised] == ["cues at chance", "few decisions"]
+    assert raised[1].text.startswith("0 decisions for either cue")
 
 
 def test_only_a_planned_dial_that_could_not_be_verified_is_a_reason():
-    counts = {"accuracy": 0.9, "images": 480, "chance": 0.0625, "classes": 16}
-    counts |= {"verified_colour": 0.0, "verified_size": 0.0}
     for dial, planned_dial, expected in (
         (0.3, 0.4, []),
-        (math.nan, 0.4, ["not verified"]),
-        (math.nan, math.nan, []),
+        (None, 0.4, ["not verified"]),
+        (None, None, []),
     ):
-        row = {**counts, "dial": dial, "planned_dial": planned_dial}
-        flags = flags_lib.flags(flags_lib.of_row(row), LIMITS)
-        assert [flag.kind for flag in flags] == expected
+        changed = network(dial=dial, planned_dial=planned_dial)
+        raised = flags_lib.flags(flags_lib.of_network(changed), LIMITS)
+        assert [flag.kind for flag in raised] == expected
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_measure_of_the_last_site_reads_no_other_site():
     for site, shape, texture in (("stage1", 0.2, 0.9), ("stage4", 0.8, 0.3)):
         numbers.append(decisions.quantity("shape_decodability", shape, 9, site))
         numbers.append(decisions.quantity("texture_decodability", texture, 9, site))
-    by_key = {("decoding", "cue_conflict"): numbers}
+    by_key = {("decoding", "cue_conflict_free"): numbers}
     value = measures.read(measures.MEASURES["decodability"], by_key)
     assert value.value == pytest.approx(0.5)
 

@@ -24,8 +24,14 @@ def test_rho_is_scipys_and_undefined_for_constants():
 
 
 def test_with_one_family_the_interval_is_the_bootstrap_over_networks():
-    families = np.repeat("a", 40)
-    interval = recovery.rho_interval(VALUES, DIALS, families, draws=4_000, seed=0)
+    interval = recovery.rho_interval(
+        VALUES,
+        DIALS,
+        families=np.repeat("a", 40),
+        clusters=np.arange(40),
+        draws=4_000,
+        seed=0,
+    )
     other = correlation.bootstrap_interval(VALUES, DIALS, resamples=4_000, seed=1)
     assert interval.value == pytest.approx(other.statistic)
     assert interval.lower == pytest.approx(other.low, abs=0.03)
@@ -35,8 +41,58 @@ def test_with_one_family_the_interval_is_the_bootstrap_over_networks():
 def test_draws_are_within_families():
     """Families that differ completely in value and dial keep rho high in every draw."""
     values = np.concatenate([np.zeros(20), np.ones(20)])
-    interval = recovery.rho_interval(values, values, FAMILIES, draws=500, seed=0)
+    interval = recovery.rho_interval(
+        values,
+        values,
+        families=FAMILIES,
+        clusters=np.arange(40),
+        draws=500,
+        seed=0,
+    )
     assert interval == pytest.approx((1, 1, 1))
+
+
+def test_weighted_rho_is_scipys_of_repeated_networks():
+    weights = recovery.cluster_weights(FAMILIES, np.arange(40) % 8, draws=20, seed=0)
+    drawn = recovery.weighted_rho(VALUES, DIALS, weights)
+    for rho, counts in zip(drawn, weights, strict=True):
+        repeated = np.repeat(VALUES, counts), np.repeat(DIALS, counts)
+        assert rho == pytest.approx(stats.spearmanr(*repeated).statistic)
+    constant = recovery.weighted_rho(np.ones(40), DIALS, weights)
+    assert np.isnan(constant).all()
+
+
+def test_networks_of_a_cluster_are_drawn_together_within_their_family():
+    clusters = np.arange(40) % 5
+    weights = recovery.cluster_weights(FAMILIES, clusters, draws=300, seed=0)
+    assert (weights[:, FAMILIES == "a"].sum(axis=1) == 20).all()
+    for family in ("a", "b"):
+        for cluster in range(5):
+            members = (FAMILIES == family) & (clusters == cluster)
+            assert (np.ptp(weights[:, members], axis=1) == 0).all()
+    # Means over draws: each network is drawn once on average.
+    assert np.abs(weights.mean(axis=0) - 1).max() < 0.25
+
+
+def test_the_interval_of_rho_of_clusters_holds_its_level_without_a_relation():
+    """Five clusters share a value each: an interval over networks excludes 0 far too often."""
+    rng = np.random.default_rng(0)
+    excluded = {"clusters": 0, "networks": 0}
+    clusters = np.repeat(np.arange(10), 4)
+    for number in range(100):
+        values = rng.normal(size=10)[clusters] + 0.1 * rng.normal(size=40)
+        dials = rng.random(10)[clusters]
+        for name, unit in (("clusters", clusters), ("networks", np.arange(40))):
+            interval = recovery.rho_interval(
+                values,
+                dials,
+                families=np.repeat("a", 40),
+                clusters=unit,
+                draws=300,
+                seed=number,
+            )
+            excluded[name] += not interval.lower <= 0 <= interval.upper
+    assert excluded["clusters"] <= 20 and excluded["networks"] >= 25
 
 
 def test_partial_rho_is_that_of_the_statistics_room():
@@ -54,10 +110,10 @@ def test_partial_rho_is_that_of_the_statistics_room():
 def test_a_family_is_read_by_the_curve_of_the_others():
     values, dials = np.arange(40.0), np.where(FAMILIES == "a", 0.2, 0.7)
     knots = recovery.held_out_knots(values, dials, FAMILIES, direction=1)
-    read = recovery.read_dials(knots, values)
+    read = recovery.read_dials([knots[name] for name in FAMILIES], values)
     np.testing.assert_allclose(read, np.where(FAMILIES == "a", 0.7, 0.2))
     single = recovery.held_out_knots(values, dials, np.repeat("a", 40), direction=1)
-    assert np.isnan(recovery.read_dials(single, values)).all()
+    assert np.isnan(recovery.read_dials([single["a"]] * 40, values)).all()
 
 
 def test_the_error_of_a_guess_is_that_of_the_mean_of_the_other_families():
@@ -90,7 +146,8 @@ def bins_of(errors, networks=10):
         ([0.05, 0.05, 0.05, 0.05], 10, (0, 1)),
         ([0.05, 0.2, 0.05, 0.05], 10, (0.5, 1)),
         ([0.05, 0.05, 0.05, 0.2], 10, None),
-        ([0.05, math.nan, 0.05, 0.05], [10, 0, 10, 10], (0, 1)),
+        ([0.05, math.nan, 0.05, 0.05], [10, 0, 10, 10], (0.5, 1)),
+        ([0.05, 0.05, 0.4, 0.05], [10, 10, 2, 10], (0.75, 1)),
         ([0.05, 0.05, 0.05, 0.2], [10, 10, 10, 2], (0, 0.75)),
         ([0.2, 0.2, 0.2, 0.2], 2, None),
     ],
@@ -129,13 +186,16 @@ def test_the_smallest_size_is_followed_by_no_failure(is_within, size):
     assert recovery.smallest_size([10, 20, 30], is_within) == size
 
 
-def test_the_interval_of_a_shift_covers_it_in_95_of_100_studies():
+def test_the_interval_of_a_mean_covers_it_in_95_of_100_studies():
     rng = np.random.default_rng(3)
     covered = 0
-    for k in range(200):
-        differences = 0.1 + rng.normal(0, 0.05, size=40)
-        moved = recovery.shift(
-            differences, np.zeros(40), np.zeros(40), draws=300, seed=k
+    for number in range(200):
+        interval = recovery.mean_interval(
+            0.1 + rng.normal(0, 0.05, size=40),
+            families=np.repeat("a", 40),
+            clusters=np.arange(40),
+            draws=300,
+            seed=number,
         )
-        covered += moved.shift.lower <= 0.1 <= moved.shift.upper
+        covered += interval.lower <= 0.1 <= interval.upper
     assert 0.88 <= covered / 200 <= 0.99

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import jbias
 from jbias.calibrating import flags, rules
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -95,13 +96,24 @@ def test_nothing_is_sealed_before_it_is_committed(fixed, tmp_path):
     assert not path.exists()
 
 
-def test_two_seals_have_different_seeds(fixed, tmp_path):
-    seeds = set()
-    for number in range(4):
+def test_the_seed_of_hidden_networks_is_that_of_the_fixed_files(fixed, tmp_path):
+    """Nobody can draw the hidden networks again without other rules or curves."""
+    seeds = []
+    for number in range(2):
         path = tmp_path / f"sealed-{number}.json"
-        rules.seal(fixed, path)
-        seeds.add(rules.hidden_seed(path))
-    assert len(seeds) > 1
+        rules.seal(fixed[:: 1 - 2 * number], path)
+        seeds.append(rules.hidden_seed(path))
+    assert seeds[0] == seeds[1]
+    path = tmp_path / "sealed-few.json"
+    rules.seal(fixed[:1], path)
+    assert rules.hidden_seed(path) != seeds[0]
+
+
+def test_a_seal_names_the_code_that_hidden_networks_are_made_with(fixed, tmp_path):
+    path = tmp_path / "sealed.json"
+    rules.seal(fixed, path)
+    code = json.loads(path.read_text())["code"]
+    assert code["version"] == jbias.__version__ and {*code} > {"commit", "changed"}
 
 
 def test_rules_of_a_later_commit_are_refused(fixed, tmp_path):

@@ -1,11 +1,13 @@
 """The study's command writes tables, curves and figure; its main numbers are computed again."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
 
-from jbias.calibrating import curves, rows
+from jbias.calibrating import analysis, curves, output, rows
+from jbias.calibrating import rules as rules_lib
 from studies import calibration, calibration_check
 from tests.calibrating import simulated
 
@@ -15,12 +17,16 @@ def published(tmp_path_factory):
     """Return the folder of the published tables of a simulated study with noise."""
     folder = tmp_path_factory.mktemp("study")
     rng = np.random.default_rng(0)
-    networks = simulated.leaning(simulated.networks())
+    networks = simulated.leaning(simulated.networks(families=simulated.WITH_RULES))
+    networks = [
+        network._replace(group=f"{network.family}-{network.level}")
+        for network in networks
+    ]
     odd = simulated.guessing_networks(3)
     odd += simulated.networks(families=("mixed_logits",))
     odd += simulated.networks(families=("rule",), shortcut="colour", strength=0.5)
-    odd.append(networks[0]._replace(network="far", verified_shape=0.9))
-    unverified = {"verified_shape": 0.0, "verified_texture": 0.0}
+    odd.append(simulated.with_reliance(networks[-1], 0.9)._replace(network="far"))
+    unverified = {"verified_shape": 0.0, "verified_texture": 0.0, "verified_size": 1.0}
     trained = simulated.networks(families=("trained",))[0]
     odd.append(trained._replace(network="unverified", dial=None, **unverified))
     noisy = simulated.binomial_readings(networks, rng)
@@ -45,13 +51,52 @@ def published(tmp_path_factory):
 
 
 def test_ten_numbers_are_equal_when_they_are_computed_independently(published):
-    numbers = [*calibration_check.compare(published / "out")]
-    assert len(numbers) == calibration_check.NUMBERS
+    rules = json.loads((published / "out/rules.json").read_text())
+    numbers = [*calibration_check.compare(published / "out", rules)]
+    assert len(numbers) == 10
     for name, stored, recomputed in numbers:
         assert stored == pytest.approx(recomputed, abs=1e-5), name
     metrics = {name.split()[1] for name, *_ in numbers}
-    assert metrics == {*calibration_check.METRICS}
+    assert metrics == {"rho", "error", "bias", "coverage"}
     assert calibration_check.main([f"--results={published / 'out'}"]) == 0
+
+
+def test_the_numbers_of_hidden_networks_are_computed_with_the_fixed_curves(
+    published, tmp_path, capsys
+):
+    """If the fixed curves read other dials, the recomputed errors differ."""
+    stored = rows.read(published / "networks.csv", rows.PlantedNetwork)
+    rows.write(
+        tmp_path / "networks.csv",
+        [*stored, *(x._replace(hidden=1, network=f"h-{x.network}") for x in stored)],
+        rows.PlantedNetwork,
+    )
+    readings = rows.read(published / "readings.csv", rows.Reading)
+    of_hidden = [x._replace(network=f"h-{x.network}") for x in readings]
+    rows.write(tmp_path / "readings.csv", [*readings, *of_hidden], rows.Reading)
+    networks, of_networks = (
+        rows.read(tmp_path / f"{name}.csv", kind)
+        for name, kind in (
+            ("networks", rows.PlantedNetwork),
+            ("readings", rows.Reading),
+        )
+    )
+    fixed = curves.read(published / "out.json")
+    rules = rules_lib.read(published / "out/rules.json")
+    output.write(analysis.analyse(networks, of_networks, rules, frozen=fixed), tmp_path)
+    rows.write(
+        tmp_path / "networks.csv",
+        [network for network in networks if network.hidden],
+        rows.PlantedNetwork,
+    )
+    full = calibration.full_readings(of_networks)
+    rows.write(tmp_path / "readings.csv", full, rows.Reading)
+    arguments = [f"--results={tmp_path}", f"--rules={published / 'out/rules.json'}"]
+    assert (
+        calibration_check.main([*arguments, f"--curves={published / 'out.json'}"]) == 0
+    )
+    assert calibration_check.main(arguments) == 1
+    assert "shape_bias error" in capsys.readouterr().out
 
 
 def test_a_changed_number_is_noticed(published, tmp_path, capsys):
@@ -106,11 +151,14 @@ def test_a_row_of_the_page_has_the_numbers_of_its_measure():
     row = {
         "title": "a measure",
         "verdict": "ranks networks only",
+        "networks": 40,
         "rho": 0.9,
         "rho_lower": -0.05,
         "rho_upper": 0.95,
         "error": 0.123,
-        "image_error": 0.2,
+        "behind_best": 0.2,
+        "behind_best_lower": np.nan,
+        "behind_best_upper": np.nan,
         "bias": -0.001,
         "bias_below_half": 0.1,
         "bias_above_half": -0.1,
@@ -120,9 +168,10 @@ def test_a_row_of_the_page_has_the_numbers_of_its_measure():
         "accuracy_upper": 1.0,
         "lies": "",
         "untested": "size",
+        "seconds": 61.2,
     }
     cells = (
-        "a measure | ranks networks only | 0.90 [−0.05, 0.95] | 0.12 | 0.20 | "
-        "0.00 (0.10, −0.10) | – | – | 0.4 to 1 | size: not tested"
+        "a measure | ranks networks only | 40 | 0.90 [−0.05, 0.95] | 0.12 | 0.20 | "
+        "0.00 (0.10, −0.10) | – | – | 0.4 to 1 | size: not tested | 61"
     )
     assert calibration._row(row) == f"| {cells} |"

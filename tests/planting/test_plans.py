@@ -1,5 +1,7 @@
 """Plans of planted networks: unique names, and hidden dials that a seed determines."""
 
+import itertools
+
 import pytest
 
 from jbias.calibrating import rows
@@ -43,6 +45,42 @@ def test_a_hidden_set_has_enough_networks_for_a_verdict_on_measures_of_images(se
         and not plan.shortcut
     ]
     assert len(candidates) >= 1.2 * rules.least_networks
+
+
+def test_networks_that_share_training_are_one_cluster():
+    """Seeds of one setting, and mixtures of one pair of streams, are not independent."""
+    planned = plans.visible()
+    by_cluster = {}
+    for plan in planned:
+        by_cluster.setdefault(plan.cluster, []).append(plan)
+    for cluster, members in by_cluster.items():
+        settings = {(x.dial, x.level, x.shortcut, x.strength) for x in members}
+        if cluster.startswith("streams-"):
+            assert {plan.family for plan in members} >= {"mixed_images"}
+        else:
+            assert len(settings) == 1, cluster
+    streams = {plan.seed for plan in planned if plan.family == "mixed_images"}
+    assert len(streams) == plans.FULL.stream_pairs >= 5
+    by_dial = {}
+    for plan in planned:
+        if plan.family == "mixed_images":
+            by_dial.setdefault(plan.dial, set()).add(plan.seed)
+    dials = sorted(by_dial)
+    assert all(len(seeds) == 2 for seeds in by_dial.values())
+    for low, high in itertools.pairwise(dials):
+        assert by_dial[low] != by_dial[high]
+
+
+def test_trained_networks_of_each_level_and_design_are_a_group():
+    groups = {plan.group for plan in plans.visible() if plan.family == "trained"}
+    assert groups == {
+        "trained-high",
+        "trained-low",
+        "trained-agreement",
+        "trained-availability",
+    }
+    others = [plan for plan in plans.visible() if plan.family != "trained"]
+    assert all(plan.group == plan.family for plan in others)
 
 
 def test_hidden_mixed_networks_have_streams_of_their_own():

@@ -91,3 +91,17 @@ def test_other_architectures_are_refused(pair):
     other = pair[0]._replace(net=pair[0].net.clone(width=8))
     with pytest.raises(ValueError, match="one kind"):
         streams.side_by_side(pair[0], other)
+
+
+def test_measures_that_do_not_follow_the_dial_of_mixtures_have_no_value_for_them():
+    for family, needs, is_defined in (
+        ("mixed_logits", "activations", False),
+        ("mixed_images", "activations", False),
+        ("mixed_images", "versions", False),
+        ("mixed_logits", "versions", True),
+        ("mixed_images", "images", True),
+        ("trained", "activations", True),
+    ):
+        reason = streams.undefined_reason(family, needs)
+        assert (reason == "") == is_defined
+        assert is_defined or reason.startswith("undefined: ")

@@ -4,7 +4,7 @@ import pytest
 
 from jbias import config as jc
 from jbias.calibrating import measures, rows
-from jbias.planting import making, measuring, plans
+from jbias.planting import making, measuring, plans, streams
 
 
 def test_the_suite_has_the_measure_and_set_of_every_number():
@@ -52,6 +52,11 @@ def test_networks_that_see_images_have_a_reading_of_every_measure(
         reason = reading.reason
         if reading.network == "diverged":
             assert reading.value is None and "finite" in reason
+        elif streams.undefined_reason(
+            networks[reading.network].family,
+            measures.MEASURES[reading.measure].needs,
+        ):
+            assert reading.value is None and reason.startswith("undefined: ")
         elif reading.measure == "iocclusion" and reading.network != "trained":
             assert reason.startswith("not measured")
         else:
