@@ -62,8 +62,8 @@ class Measure(NamedTuple):
       "versions", as it compares decisions about changed versions of one image; "activations", as
       it reads the network's layers.
     source: the paper, or "jbias".
-    is_share: whether the value estimates the dial itself: a share of decisions for shape among those
-      for shape or texture. Then bias and coverage of the interval are defined.
+    is_share: whether the value estimates the dial itself: a share of decisions for shape among
+      those for shape or texture. Then bias and coverage of the interval are defined.
     combine: from the values of `records` to the value; None: the value of the only record.
     """
 

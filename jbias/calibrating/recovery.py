@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A share `count` of `n`, with the ends of its 95 % Wilson interval; the value of n = 0 is NaN."""
+    """A share `count` of `n`, with the ends of its 95 % Wilson interval; NaN if n is 0."""
 
     value: float
     lower: float

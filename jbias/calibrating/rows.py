@@ -88,8 +88,9 @@ class PlantedNetwork(NamedTuple):
         """Return the verified reliance on shape against texture, without guesses.
 
         s / (s + t), where s and t are the shares of decisions for the shape and for the texture,
-        each less `guesses`, as the four cues of an image are of different classes. Otherwise networks that often guess would seem to
-        rely on both. None if s + t is not positive, and without verification.
+        each less `guesses`, as the four cues of an image are of different classes. Otherwise
+        networks that often guess would seem to rely on both. None if s + t is not positive, and
+        without verification.
         """
         if self.verified_shape is None or self.verified_texture is None:
             return None

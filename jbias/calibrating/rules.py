@@ -163,11 +163,11 @@ def _seed(digests: Sequence[str]) -> int:
 
 def _code() -> dict[str, Any]:
     """Return the version of jbias, the commit of its checkout, and whether it was changed."""
-    here = pathlib.Path(__file__)
+    module = pathlib.Path(__file__)
     try:
-        commit = _git(here, "rev-parse", "HEAD")
+        commit = _git(module, "rev-parse", "HEAD")
         is_changed = bool(
-            _git(here, "status", "--porcelain", "--", str(here.parents[1]))
+            _git(module, "status", "--porcelain", "--", str(module.parents[1]))
         )
     except ValueError:
         commit, is_changed = "", False

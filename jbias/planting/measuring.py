@@ -65,8 +65,9 @@ def measure(
 def show(study: making.Study, plan: plans.Plan, keys: Sequence[str]) -> str:
     """Show a network the sets of some measures; return the reasons of failures, or "".
 
-    Finished measures are skipped, and those that are undefined for mixtures. Decision rules are shown unchanged images only, and only trained
-    networks have training images of their own, for the measure "occlusion".
+    Finished measures are skipped, and those that are undefined for mixtures. Decision rules are
+    shown unchanged images only, and only trained networks have training images of their own, for
+    the measure "occlusion".
     """
     defined = [
         key

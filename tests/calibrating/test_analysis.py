@@ -270,10 +270,10 @@ def test_networks_with_and_without_a_shortcut_are_paired_by_the_planned_dial():
     result = analyse(networks, simulated.readings(networks, value_of))
     row = pooled(result)
     assert row["networks"] == len(moved)
-    others = [network for network in base if network.family != "trained"]
+    mixtures = [network for network in base if network.family != "trained"]
     curve = curves_lib.fit(
-        [value_of(network) for network in others],
-        [network.dial for network in others],
+        [value_of(network) for network in mixtures],
+        [network.dial for network in mixtures],
         direction=1,
     )
     without = [
