@@ -137,8 +137,8 @@ def read_dials(
     dials = [float(network["dial"]) for network, _ in pairs]
     result = []
     for value, (network, _) in zip(values, pairs, strict=True):
-        others = [k for k, (x, _) in enumerate(pairs) if x["group"] != network["group"]]
-        x, y = ([numbers[k] for k in others] for numbers in (values, dials))
+        places = [k for k, (x, _) in enumerate(pairs) if x["group"] != network["group"]]
+        x, y = ([numbers[k] for k in places] for numbers in (values, dials))
         rises = measure not in FALLING
         if measure in UNSIGNED:
             rises = not stats.spearmanr(x, y).statistic < 0

@@ -440,8 +440,12 @@ class MeasureResult:
         frame = self.all[is_known]
         dials, biases = frame["dial"].to_numpy(), self._biases(frame)
         covered = self._coverage(frame)
-        ends = [self._read(frame, self.held_out, column=x) for x in ("lower", "upper")]
-        read = recovery.coverage(np.minimum(*ends), np.maximum(*ends), dials)
+        first, second = (
+            self._read(frame, self.held_out, column=name) for name in ("lower", "upper")
+        )
+        read = recovery.coverage(
+            np.minimum(first, second), np.maximum(first, second), dials
+        )
         return {
             "bias": _mean(biases),
             "bias_below_half": _mean(biases[dials < 0.5]),

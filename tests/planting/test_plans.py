@@ -79,8 +79,8 @@ def test_trained_networks_of_each_level_and_design_are_a_group():
         "trained-agreement",
         "trained-availability",
     }
-    others = [plan for plan in plans.visible() if plan.family != "trained"]
-    assert all(plan.group == plan.family for plan in others)
+    untrained = [plan for plan in plans.visible() if plan.family != "trained"]
+    assert all(plan.group == plan.family for plan in untrained)
 
 
 def test_hidden_mixed_networks_have_streams_of_their_own():
