@@ -56,8 +56,8 @@ def test_weighted_rho_is_scipys_of_repeated_networks():
     weights = recovery.cluster_weights(FAMILIES, np.arange(40) % 8, draws=20, seed=0)
     drawn = recovery.weighted_rho(VALUES, DIALS, weights)
     for rho, counts in zip(drawn, weights, strict=True):
-        repeated = np.repeat(VALUES, counts), np.repeat(DIALS, counts)
-        assert rho == pytest.approx(stats.spearmanr(*repeated).statistic)
+        values, dials = np.repeat(VALUES, counts), np.repeat(DIALS, counts)
+        assert rho == pytest.approx(stats.spearmanr(values, dials).statistic)
     constant = recovery.weighted_rho(np.ones(40), DIALS, weights)
     assert np.isnan(constant).all()
 
