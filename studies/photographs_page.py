@@ -135,15 +135,20 @@ def dunnett_pvalue(scores: Scores, method: str) -> float:
     return float(result.pvalue[compared.index(method)])
 
 
-def equivalence_pvalue(first: np.ndarray, second: np.ndarray, margin: float) -> float:
-    """Return p of two one-sided Welch tests that means differ by less than `margin`."""
+def equivalence_pvalues(
+    first: np.ndarray, second: np.ndarray, margin: float
+) -> np.ndarray:
+    """Return p of two one-sided Welch tests that means differ by less than `margin`.
+
+    first, second: scores of seeds along the last axis.
+    """
     lower = scipy.stats.ttest_ind(
-        first + margin, second, equal_var=False, alternative="greater"
+        first + margin, second, axis=-1, equal_var=False, alternative="greater"
     )
     upper = scipy.stats.ttest_ind(
-        first - margin, second, equal_var=False, alternative="less"
+        first - margin, second, axis=-1, equal_var=False, alternative="less"
     )
-    return float(max(lower.pvalue, upper.pvalue))
+    return np.maximum(lower.pvalue, upper.pvalue)
 
 
 def welch_pvalue(first: np.ndarray, second: np.ndarray) -> float:
@@ -188,7 +193,8 @@ def pvalue(claim: Mapping[str, Any], rate: float | None) -> tuple[float, float]:
     method, erm = scores[claim["method"]], scores["erm"]
     difference = float(method.mean() - erm.mean())
     if claim["relation"] == "within":
-        return equivalence_pvalue(method, erm, claim["margin"]), difference
+        p = float(equivalence_pvalues(method, erm, claim["margin"]))
+        return p, difference
     return dunnett_pvalue(scores, claim["method"]), difference
 
 
@@ -211,16 +217,13 @@ def power(claim: Mapping[str, Any]) -> float:
     ]
     first, second = draws
     if claim["relation"] == "within":
-        pvalues = [
-            equivalence_pvalue(a, b, claim["margin"])
-            for a, b in zip(first, second, strict=True)
-        ]
+        pvalues = equivalence_pvalues(first, second, claim["margin"])
     else:
         result = scipy.stats.ttest_ind(
             first + DIFFERENCE, second, axis=1, equal_var=False
         )
         pvalues = result.pvalue
-    return float(np.mean(np.asarray(pvalues) < LEVEL))
+    return float(np.mean(pvalues < LEVEL))
 
 
 def changes(

@@ -160,7 +160,7 @@ def test_equivalence_is_not_claimed_outside_of_the_margin():
         result = scipy.stats.ttest_ind(first, second, equal_var=False)
         interval = result.confidence_interval(0.9)
         is_inside = -0.05 < interval.low and interval.high < 0.05
-        p = photographs_page.equivalence_pvalue(first, second, 0.05)
+        p = photographs_page.equivalence_pvalues(first, second, 0.05)
         assert (p < 0.05) == is_inside
 
 

@@ -66,7 +66,7 @@ def test_every_measure_has_a_reading_and_those_of_changed_images_a_reason(readin
                 if (name, measure_key) == (plan.name, key) and images in (0, 224, 240)
             ]
             (reading,) = whole
-            if measure.needs in ("images", "activations"):
+            if measure.needs in ("images", "versions", "activations"):
                 assert reading.value is None and reading.reason == rules.NEEDS_IMAGES
             elif plan.family == "rule":
                 assert reading.value is not None and reading.seconds >= 0
