@@ -35,6 +35,12 @@ from studies import command
 
 RESULTS = command.DOCS / "results/calibration"
 _PANELS_ACROSS = 5
+# Families of the figure, as in its legend.
+_FAMILY_NAMES = {
+    "trained": "trained network",
+    "mixed_images": "mixture by images",
+    "rule": "decision rule (not in the curve)",
+}
 _CURVE = {"color": plots.INK, "lw": 1.0}
 
 
@@ -53,19 +59,21 @@ def full_readings(readings: Sequence[rows.Reading]) -> list[rows.Reading]:
 def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Figure:
     """Return the figure: for each measure, values and dials of networks, with the curve.
 
-    Measures are in the order of the table; a measure without ranked networks is left out.
+    Networks are those whose dial is a share of decisions. Measures are in the order of the table;
+    a measure without such networks is left out.
     """
     panels = {}
     for row in output.in_order(analysis.measures).to_dict("records"):
         readings = study.main(row["measure"])
-        readings = readings[readings["is_comparable"]]
+        readings = readings[
+            readings["is_comparable"] & readings["family"].isin(_FAMILY_NAMES)
+        ]
         if len(readings):
             panels[row["title"]] = (
                 analysis.curves.by_measure.get(row["measure"]),
                 readings,
             )
-    families = dict.fromkeys(rows.FAMILIES)
-    looks = plots.marks(families, {*study.networks["family"]} - {"none"})
+    looks = plots.marks(_FAMILY_NAMES.values())
 
     def draw(
         axes: plots.Axes, panel: tuple[curves_lib.DialCurve | None, pd.DataFrame]
@@ -73,7 +81,12 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
         curve, readings = panel
         for family, group in readings.groupby("family"):
             axes.plot(
-                group["value"], group["dial"], ls="", ms=3, mew=0, **looks[family]
+                group["value"],
+                group["dial"],
+                ls="",
+                ms=3,
+                mew=0,
+                **looks[_FAMILY_NAMES[family]],
             )
         if curve is not None:
             axes.plot(curve.knots.values, curve.knots.dials, **_CURVE)
@@ -85,7 +98,7 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
         ("value of the measure", "known reliance on shape"),
         plots.handles(looks),
         across=_PANELS_ACROSS,
-        cell=(2.1, 1.7),
+        cell=(2.1, 1.8),
     )
 
 

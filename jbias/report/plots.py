@@ -54,6 +54,7 @@ _MAX_HOVER = 1200  # Marks of a figure with text on hover; more make the page he
 PHONE = 3.4  # Width of a phone.
 PAGE = 11.5  # Width of a page of 1280 pixels.
 SMALL = 8.5  # Font size in points: 11 pixels on a page without scaling.
+_LETTERS_PER_INCH = 12  # Of a title of 9 points.
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _DEPTHS = ["white", COLOURS[0], "#123a66"]
@@ -831,14 +832,16 @@ def multiples(
 ) -> Figure:
     """Return a figure with one panel per item of `panels`.
 
-    panels: data by title. draw: function that draws the data of a panel on axes, called as
+    panels: data by title; a title that is wider than its panel is broken into lines. draw: function that draws the data of a panel on axes, called as
     `draw(axes, data)`. labels: labels of the x and y axes. legend: artist by name. options:
     arguments of `grid`.
     """
     fig, cells = grid(len(panels), tuple(legend), **options)
+    columns = max(16, int(_LETTERS_PER_INCH * fig.get_figwidth() / cells.shape[1]))
     for axes, (title, data) in zip(cells.flat, panels.items(), strict=False):
         draw(axes, data)
-        axes.set_title(plain([str(title)])[0], loc="left", **ink(9))
+        (line,) = plain([str(title)])
+        axes.set_title(textwrap.fill(line, columns), loc="left", **ink(9))
     label_edges(cells, len(panels), x=labels[0], y=labels[1])
     legend_above(fig, legend)
     return laid_out(fig)
