@@ -91,14 +91,16 @@ class DialCurve:
 
     measure, title: key of the measure in measures.MEASURES, and its name in sentences.
     networks: number of networks behind the curve.
-    error: mean absolute error of the dial, each family of networks predicted from the others;
-      None with one family.
+    error: mean absolute error of the dial, each group of networks that are made alike predicted
+      from the others; None with one group.
     rho: Spearman's rho with the dial, and the ends of its 95 % interval.
     accuracy: lowest and highest accuracy above chance, from 0 (chance) to 1, between which the
       error is within the study's bound; None: nowhere.
-    images: number of images from which the error is within the bound; None: from no number.
+    images: number of images of each set, decided or not, from which the error is within the
+      bound; None: from no number.
     lies: shortcuts under which the measure is wrong, such as ("colour",).
-    verdict: one of the study's verdicts, in words.
+    verdict: one of measure_results.VERDICTS. No dial is to be read unless it says that the measure
+      measures or ranks reliance on shape.
     """
 
     measure: str
@@ -125,7 +127,7 @@ class Curves:
 def read(path: pathlib.Path = FILE) -> Curves | None:
     """Return the curves of a file; None if it does not exist.
 
-    ValueError for a file of another version, or that is damaged.
+    ValueError for a file of another version, or that is damaged, such as without verdicts.
     """
     if not path.exists():
         return None
@@ -174,7 +176,9 @@ def to_json(curves: Curves) -> str:
 
 def _from_json(measure: str, entry: Mapping[str, Any]) -> DialCurve:
     """Return the curve of an entry of a file."""
-    accuracy = entry["accuracy"]
+    accuracy, verdict = entry["accuracy"], entry["verdict"]
+    if not isinstance(verdict, str) or not verdict:
+        raise TypeError(f"{measure}: verdict {verdict!r}")
     rho, low, high = (math.nan if x is None else x for x in entry["rho"])
     return DialCurve(
         measure=measure,
@@ -186,7 +190,7 @@ def _from_json(measure: str, entry: Mapping[str, Any]) -> DialCurve:
         accuracy=None if accuracy is None else (accuracy[0], accuracy[1]),
         images=entry["images"],
         lies=tuple(entry["lies"]),
-        verdict=entry["verdict"],
+        verdict=verdict,
     )
 
 

@@ -57,8 +57,9 @@ class Evidence:
     by_cue, conflicts: number of decisions for either cue, and of images with conflicting cues.
     cue_chance: share of conflicts on which a guess matches a cue, such as 2/16.
     guesses: number of the decisions for either cue that are guesses, 0 if it is not known.
-    shortcuts: share of decisions that depend on another cue, by the cue's name, such as
-      {"colour": 0.4}: decisions for the cue's class, or correct decisions lost without the cue.
+    shortcuts: share of decisions for the class of another cue, by the cue's name, such as
+      {"colour": 0.4}, about images of all combinations of cues. Accuracy that is lost without a
+      cue is no such share.
     has_dial: for planted networks, False if a dial was planned and could not be verified.
     """
 

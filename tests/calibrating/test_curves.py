@@ -106,6 +106,20 @@ def test_absent_files_have_no_curves_and_damaged_files_are_refused(tmp_path):
             curves_lib.read(path)
 
 
+@pytest.mark.parametrize("verdict", ["absent", None, ""])
+def test_a_file_without_a_verdict_is_refused(tmp_path, verdict):
+    """Nobody could see whether a dial may be read from such a curve."""
+    written = curves_lib.Curves("20 networks.", flags.Limits(), {"shape_bias": curve()})
+    content = json.loads(curves_lib.to_json(written))
+    content["measures"]["shape_bias"]["verdict"] = verdict
+    if verdict == "absent":
+        del content["measures"]["shape_bias"]["verdict"]
+    path = tmp_path / "curves.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="verdict.*jbias calibrate"):
+        curves_lib.read(path)
+
+
 @pytest.mark.parametrize(
     ("values", "dials"),
     [((), ()), ((0.2, 0.1), (0.0, 1.0)), ((0.1, 0.2, 0.3), (0.0, 1.0, 0.5))],
