@@ -1,5 +1,6 @@
 """The page of measured networks shows curves of calibration, read dials and warnings."""
 
+import dataclasses
 import pathlib
 
 import pandas as pd
@@ -7,6 +8,7 @@ import pytest
 
 from jbias.calibrating import curves as curves_lib
 from jbias.calibrating import flags as flags_lib
+from jbias.calibrating import measure_results
 from jbias.measures.decisions import Number
 from jbias.report import document, network_records
 from jbias.report.pages.networks import (
@@ -20,8 +22,22 @@ Measurement = network_records.Measurement
 CLASSES = [f"class{k}" for k in range(16)]
 
 
-def network(name="a", *, correct=400, shape=300, either=400, dataset="cue_conflict"):
-    """Return a network with accuracy of 480 images and decisions about 480 conflicts."""
+def network(
+    name="a",
+    *,
+    correct=400,
+    shape=300,
+    either=400,
+    dataset="cue_conflict",
+    data="cues",
+    source="cues/cue_conflict",
+    grey=None,
+):
+    """Return a network with accuracy of 480 images and decisions about 480 conflicts.
+
+    data, source: data set of the conflicts in the suite, and the name of the opened set. grey:
+    accuracy on grey images, relative to the accuracy; None: not measured.
+    """
     bias = Measurement("shape_bias", dataset)
     plain = Measurement("accuracy", "test")
     numbers = {
@@ -32,23 +48,28 @@ def network(name="a", *, correct=400, shape=300, either=400, dataset="cue_confli
         ],
         plain: [Number("accuracy", correct / 480, correct, 480)],
     }
-    rows = [
-        number._asdict()
-        | {
-            "dataset": measurement.dataset,
-            "condition": "shape_bias" if measurement == bias else "",
-        }
-        for measurement, entries in numbers.items()
-        for number in entries
-    ]
     probes = {bias: "shape_bias", plain: "plain"}
+    if grey is not None:
+        suppression = Measurement("suppression", "test")
+        probes[suppression] = "suppression"
+        numbers[suppression] = [
+            Number("relative_accuracy", grey, None, 480, condition="grey 1")
+        ]
+    rows = []
+    for measurement, entries in numbers.items():
+        prefix = "" if measurement == plain else measurement.measure
+        for number in entries:
+            condition = "/".join(filter(None, (prefix, number.condition)))
+            row = number._asdict() | {"condition": condition}
+            rows.append(row | {"dataset": measurement.dataset})
     return network_records.MeasuredNetwork(
         name=name,
         workdir=pathlib.Path(name),
         records=pd.DataFrame(rows),
         measures={
             measurement: {
-                "measure": {"probe": probe, "options": {}},
+                "measure": {"probe": probe, "images": 0, "options": {}},
+                "dataset": {"fingerprint": measurement.dataset, "n": 480},
                 "classes": CLASSES,
                 "images": 480,
                 "seconds": 1.0,
@@ -56,7 +77,10 @@ def network(name="a", *, correct=400, shape=300, either=400, dataset="cue_confli
             for measurement, probe in probes.items()
         },
         config={},
-        provenance={},
+        provenance={
+            "data": {dataset: {"name": source, "fingerprint": dataset}},
+            "suite": {"sets": {dataset: {"data": data}}},
+        },
     )
 
 
@@ -72,7 +96,7 @@ def curves(**changes) -> curves_lib.Curves:
         "accuracy": (0.4, 1.0),
         "images": 240,
         "lies": (),
-        "verdict": "measures reliance on shape",
+        "verdict": measure_results.MEASURES_SHAPE,
     }
     curve = curves_lib.DialCurve(**entries | changes)
     return curves_lib.Curves("30 networks", flags_lib.Limits(), {"shape_bias": curve})
@@ -84,10 +108,11 @@ def blocks(networks, *, drawn=False, **changes):
 
 
 def warnings(networks, **changes) -> list[str]:
-    """Return the warnings, without the sentence on drawn shapes."""
+    """Return the warnings, without the sentences on drawn shapes and on other cues."""
     *_, text = blocks(networks, **changes)
     assert "drawn shapes" in text.words[0]
-    return text.words[1:]
+    assert "only colour is looked at" in text.words[1] and "Size" in text.words[1]
+    return text.words[2:]
 
 
 def test_a_value_is_read_by_the_curve_of_its_measure():
@@ -109,10 +134,9 @@ def test_a_network_in_the_calibrated_range_has_no_warning():
         ({"either": 60, "shape": 30}, {}, "cues at chance: 60 of 480"),
         ({"shape": 380}, {}, "outside of those of planted networks, 0.25 to 0.75"),
         ({"correct": 150}, {}, "accuracy above chance is 0.27"),
-        ({}, {"images": 900}, "from 400 images, and 900 are needed"),
+        ({}, {"images": 900}, "480 images shown, and the curve holds from 900"),
         ({}, {"lies": ("colour",)}, "wrong under a shortcut of colour"),
         ({}, {"accuracy": None}, "at no accuracy"),
-        ({"dataset": "cue-conflict"}, {}, "calibrated on cue_conflict of drawn shapes"),
     ],
 )
 def test_a_network_outside_of_the_calibrated_range_has_a_warning(
@@ -120,6 +144,92 @@ def test_a_network_outside_of_the_calibrated_range_has_a_warning(
 ):
     measured = network(**{"shape": 200, **options})
     assert any(words in line for line in warnings([measured], **changes))
+
+
+UNREADABLE = [
+    verdict
+    for verdict in measure_results.VERDICTS
+    if verdict not in (measure_results.MEASURES_SHAPE, measure_results.RANKS)
+]
+
+
+@pytest.mark.parametrize("verdict", [*UNREADABLE, "", "another study's words"])
+def test_no_dial_is_shown_of_a_measure_that_neither_measures_nor_ranks(verdict):
+    networks = [network(shape=380), network("b", shape=200)]
+    table, text = blocks(networks, drawn=True, verdict=verdict)  # There is no figure.
+    assert table.data["value"].tolist() == [0.95, 0.5]
+    assert not {"dial", "error"} & {*table.data.columns}
+    assert "reliance on shape" not in table.head + (table.caption,)
+    assert any("no reliance on shape is read" in line for line in text.words)
+    assert not any("outside" in line for line in text.words)
+
+
+def test_a_measure_that_only_ranks_has_dials_with_a_warning():
+    (table, text) = blocks([network(shape=200)], verdict=measure_results.RANKS)
+    assert table.data["dial"].tolist() == [0.5]
+    assert any("a rough guess" in line for line in text.words)
+
+
+def test_images_needed_are_compared_with_shown_images_and_not_with_decisions():
+    """480 images were shown, of which 110 were decided for either cue."""
+    measured = network(shape=55, either=110)
+    assert warnings([measured], images=120) == []
+    assert warnings([measured], images=480) == []
+    (line,) = warnings([measured], images=481)
+    assert "480 images shown" in line and "110" not in line
+
+
+def test_images_are_counted_once_for_all_conditions():
+    settings = {"measure": {"images": 240}, "images": 2400, "dataset": {"n": 480}}
+    assert calibration_section._num_images(settings) == 240
+    settings["measure"]["images"] = 0
+    assert calibration_section._num_images(settings) == 480
+    assert calibration_section._num_images({"measure": {}, "images": 30}) == 30
+
+
+@pytest.mark.parametrize(
+    ("options", "is_known"),
+    [
+        ({}, True),
+        ({"dataset": "stimuli"}, True),
+        ({"source": "mine/cue_conflict", "data": "mine.py:make"}, False),
+        ({"data": "mine.py:make"}, False),
+        ({"source": "model_vs_human/cue-conflict", "data": "model_vs_human"}, False),
+        ({"source": "cues/cue_conflict_free"}, False),
+    ],
+)
+def test_images_are_those_of_the_curve_by_their_source_and_not_by_their_name(
+    options, is_known
+):
+    measured = network(shape=200, **options)
+    lines = [x for x in warnings([measured]) if "calibrated on drawn shapes only" in x]
+    assert len(lines) == (not is_known)
+    (table, _) = blocks([measured])
+    assert table.data["known"].tolist() == ["yes" if is_known else "no"]
+
+
+def test_images_without_a_known_source_are_not_those_of_the_curve():
+    """Their source is unknown, or the set was opened again with other images."""
+    unknown = dataclasses.replace(network(shape=200), provenance={})
+    changed = network("b", shape=200)
+    changed.provenance["data"]["cue_conflict"]["fingerprint"] = "other"
+    (line,) = warnings([unknown, changed])
+    assert "on cue_conflict (a and b): calibrated on drawn shapes only" in line
+
+
+def test_the_error_is_said_to_be_a_mean_and_no_interval():
+    (table, _) = blocks([network(shape=200)])
+    assert "mean error" in table.head and not any("±" in head for head in table.head)
+    assert "mean absolute error" in table.caption and "no interval" in table.caption
+
+
+def test_accuracy_lost_without_colour_is_a_reason_to_look_and_excludes_nothing():
+    measured = network(shape=200, grey=0.75)
+    (line,) = warnings([measured])
+    assert line.startswith("a may depend on colour") and "25 %" in line
+    assert "not to be ranked" not in line and "not size" in line
+    assert calibration_section.evidence_of(measured).shortcuts == {}
+    assert warnings([network(shape=200, grey=0.95)]) == []
 
 
 def test_the_figure_has_the_curve_and_a_point_per_network():

@@ -1,25 +1,34 @@
 """Calibration of measures on the page of measured networks: curves, read dials and warnings.
 
-The curves are of planted networks, whose reliance on shape is known (`jbias.calibrating`). Sections
-of measures get these blocks at their end; nothing is shown without a file of curves.
+The curves are of planted networks, whose reliance on shape is known (`jbias.calibrating`). A dial is
+read only by the curve of a measure whose verdict is one of `READABLE`. Sections of measures get
+these blocks at their end; nothing is shown without a file of curves.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from jbias.calibrating import curves as curves_lib
 from jbias.calibrating import flags as flags_lib
+from jbias.calibrating import measure_results, recovery
 from jbias.calibrating import measures as measures_lib
-from jbias.calibrating import recovery
 from jbias.report import document, network_records, plots, tables
 from jbias.report.pages.networks import network_blocks
 
 MeasuredNetwork = network_records.MeasuredNetwork
 NetworksPage, Blocks = network_blocks.NetworksPage, document.Blocks
 
+# Verdicts of measures by whose curve a dial is read.
+READABLE = (measure_results.MEASURES_SHAPE, measure_results.RANKS)
+# Share of the accuracy lost on grey images from which readers are asked to look at a network. It
+# was not tested in a study, and leaves no network out.
+COLOUR_LOSS = 0.2
+
 _PROBES = {"accuracy": "plain"}  # Probes whose names differ from those of the suite.
+# Embedded sets of drawn images that the curves are of; measures.py lists their splits.
+_CALIBRATED, _OF_PAIRS = "cues", "anagrams"
 _CURVE = {"color": plots.INK, "lw": 1.2}
 
 
@@ -32,9 +41,46 @@ class CalibratedReading(NamedTuple):
     value: measures_lib.Value
 
     @property
-    def dial(self) -> float:
-        """Return the reliance on shape, from 0 to 1, that the curve reads from the value."""
-        return float(self.curve.knots.read(self.value.value))
+    def has_dial(self) -> bool:
+        """Return True if the verdict on the measure allows to read a dial from its curve."""
+        return self.curve.verdict in READABLE
+
+    @property
+    def dial(self) -> float | None:
+        """Return the reliance on shape, from 0 to 1, that the curve reads from the value.
+
+        None if the verdict on the measure is not one of READABLE.
+        """
+        return float(self.curve.knots.read(self.value.value)) if self.has_dial else None
+
+    @property
+    def sets(self) -> dict[network_records.Measurement, str]:
+        """Return the split that the curve is of, by measurement that the value is read from."""
+        records = measures_lib.MEASURES[self.curve.measure].records
+        is_of_one_set = len({record.dataset for record in records}) == 1
+        return {
+            network_records.Measurement(
+                record.measure, self.dataset if is_of_one_set else record.dataset
+            ): record.dataset
+            for record in records
+        }
+
+    @property
+    def is_of_calibrated_images(self) -> bool:
+        """Return True if the images are known to be of the embedded sets that the curve is of."""
+        return all(
+            _is_embedded(self.network, measurement, split)
+            for measurement, split in self.sets.items()
+        )
+
+    @property
+    def images(self) -> int | None:
+        """Return the number of images shown, of the smallest set that the value is read from.
+
+        None if no settings of the measurements were stored.
+        """
+        stored = [self.network.measures.get(measurement) for measurement in self.sets]
+        return min((_num_images(x) for x in stored if x is not None), default=None)
 
 
 def extend(
@@ -64,19 +110,24 @@ def blocks(
     if not readings:
         return
     name = readings[0].curve.measure
-    if page.has_figures:
+    with_dial = [reading for reading in readings if reading.has_dial]
+    if page.has_figures and with_dial:
         yield document.Figure(
             f"calibration_{name}",
             "Calibration: reliance on shape against texture of planted networks "
             f"({curves.description}), and the networks of this page on the curve of each measure.",
-            lambda: _draw(readings, [network.name for network in page.networks]),
+            lambda: _draw(with_dial, [network.name for network in page.networks]),
         )
     yield _table(name, readings)
     yield document.Text([*_warnings(readings, curves)])
 
 
 def evidence_of(network: MeasuredNetwork) -> flags_lib.Evidence:
-    """Return the counts from which flags of a network are computed; None for missing counts."""
+    """Return the counts from which flags of a network are computed; None for missing counts.
+
+    Shortcuts are left out: the limit of their flag is for decisions by a cue about images of all
+    combinations of cues, which measured networks are not shown. See `_loss_without_colour`.
+    """
     correct = images = chance = None
     if network.main_accuracy:
         dataset, number = network.main_accuracy
@@ -98,7 +149,6 @@ def evidence_of(network: MeasuredNetwork) -> flags_lib.Evidence:
         by_cue=by_cue,
         conflicts=conflicts,
         cue_chance=cue_chance,
-        shortcuts=_dependence_on_colour(network),
     )
 
 
@@ -111,13 +161,51 @@ def _chance(
     return 1 / num_classes if num_classes else None
 
 
-def _dependence_on_colour(network: MeasuredNetwork) -> dict[str, float]:
-    """Return {"colour": share of the accuracy that is lost without colour}; {} if not measured."""
+def _loss_without_colour(network: MeasuredNetwork) -> tuple[float, str] | None:
+    """Return (share of the accuracy that is lost on grey images, data set), or None.
+
+    The largest share of the sets; None if no set was measured in grey.
+    """
+    losses = []
     for measurement in network.measurements_of("suppression"):
         number = network.number(measurement, "relative_accuracy", "grey 1")
         if number is not None and number.value is not None:
-            return {"colour": 1 - number.value}
-    return {}
+            losses.append((1 - number.value, measurement.dataset))
+    return max(losses, default=None)
+
+
+def _is_embedded(
+    network: MeasuredNetwork, measurement: network_records.Measurement, split: str
+) -> bool:
+    """Return True if a measurement is known to be of a split of the embedded set.
+
+    Then the set's entry in the suite names the embedded set, the opened set was its split, and the
+    measured images have the same fingerprint as this set. The set's name in the suite is free.
+    split: of the set `cues`, or "anagrams".
+    """
+    embedded, full_name = _CALIBRATED, f"{_CALIBRATED}/{split}"
+    if split == _OF_PAIRS:
+        embedded, full_name = _OF_PAIRS, f"{_OF_PAIRS}/test"
+    options = network.provenance.get("suite", {}).get("sets", {})
+    source = network.provenance.get("data", {}).get(measurement.dataset, {})
+    measured = network.measures.get(measurement, {}).get("dataset", {})
+    return (
+        options.get(measurement.dataset, {}).get("data") == embedded
+        and source.get("name") == full_name
+        and source.get("fingerprint") is not None
+        and source["fingerprint"] == measured.get("fingerprint")
+    )
+
+
+def _num_images(settings: Mapping[str, Any]) -> int:
+    """Return the number of images of the set that a measurement showed.
+
+    "images" of the settings counts an image once per condition, so it is bounded by the images of
+    the set, and by the number that the suite asks for. settings: see `read_measures`.
+    """
+    bounds = [settings["dataset"].get("n")] if "dataset" in settings else []
+    bounds.append(settings["measure"].get("images"))
+    return min([settings["images"], *filter(None, bounds)])
 
 
 def _readings(
@@ -172,21 +260,29 @@ def _table(name: str, readings: Sequence[CalibratedReading]) -> tables.Table | N
             "set": reading.dataset,
             "value": reading.value.value,
             "dial": reading.dial,
-            "error": reading.curve.error,
+            "error": reading.curve.error if reading.has_dial else None,
+            "known": "yes" if reading.is_of_calibrated_images else "no",
             "verdict": reading.curve.verdict,
         }
         for reading in readings
     ]
+    caption = "Calibration: the study's verdict on each measure"
+    if any(reading.has_dial for reading in readings):
+        caption += (
+            ", and reliance on shape against texture (0: texture, 1: shape) of planted networks "
+            "with this value. The mean error is the mean absolute error over planted networks of "
+            "kinds that the curve has not seen. It is no interval: a single network can be "
+            "further away"
+        )
     return network_blocks.table(
         f"calibration_{name}",
-        "Calibration: reliance on shape against texture (0: texture, 1: shape) of planted "
-        "networks with this value, and the mean error for networks of families that the curve has "
-        "not seen.",
+        f"{caption}.",
         rows,
         network_blocks.columns(
-            "network measure set value:.3 dial:.2 error:.2 verdict",
+            "network measure set value:.3 dial:.2 error:.2 known verdict",
             dial="reliance on shape",
-            error="± error",
+            error="mean error",
+            known="the curve's images",
             verdict="the measure ...",
         ),
     )
@@ -227,29 +323,76 @@ def _warnings(
         "The curves are of small networks on drawn shapes. For other images they show which "
         "measures can be trusted, and not a scale."
     )
-    for curve in {
-        reading.curve.measure: reading.curve for reading in readings
-    }.values():
-        if curve.lies:
-            yield f"{curve.title}: wrong under a shortcut of {tables.join(curve.lies)}."
-        if curve.accuracy is None:
-            yield f"{curve.title}: at no accuracy was the error within the study's bound."
+    yield (
+        "Of other cues that a network may decide by, only colour is looked at here, by the "
+        "accuracy on grey images where it was measured. Size is not tested."
+    )
+    by_measure: dict[str, list[CalibratedReading]] = {}
+    for reading in readings:
+        by_measure.setdefault(reading.curve.measure, []).append(reading)
+    for group in by_measure.values():
+        yield from _warnings_of_measure(group)
     networks = {reading.network.name: reading.network for reading in readings}
     for network in networks.values():
-        for flag in flags_lib.flags(evidence_of(network), curves.limits):
-            yield f"{network.name} is not to be ranked: {flag.kind}: {flag.text}."
+        yield from _warnings_of_network(network, curves.limits)
     for reading in readings:
-        for reason in _outside(reading):
-            yield f"{reading.network.name}, {reading.curve.title} on {reading.dataset}: {reason}."
+        if reading.has_dial:
+            for reason in _outside(reading):
+                yield (
+                    f"{reading.network.name}, {reading.curve.title} on {reading.dataset}: "
+                    f"{reason}."
+                )
+
+
+def _warnings_of_measure(readings: Sequence[CalibratedReading]) -> Iterator[str]:
+    """Yield the limits of a measure's curve, and of the images that it is read from."""
+    curve = readings[0].curve
+    if curve.verdict not in READABLE:
+        yield (
+            f"{curve.title}: the verdict of the study is: {curve.verdict}. So no reliance on "
+            "shape is read from its values."
+        )
+        return
+    if curve.verdict == measure_results.RANKS:
+        yield (
+            f"{curve.title}: {curve.verdict}. Networks can be ordered by it; the reliance on "
+            "shape that is read is a rough guess."
+        )
+    if curve.lies:
+        yield f"{curve.title}: wrong under a shortcut of {tables.join(curve.lies)}."
+    if curve.accuracy is None:
+        yield f"{curve.title}: at no accuracy was the error within the study's bound."
+    unknown: dict[str, list[str]] = {}
+    for reading in readings:
+        if not reading.is_of_calibrated_images:
+            sets = tables.join([*dict.fromkeys(key.dataset for key in reading.sets)])
+            unknown.setdefault(sets, []).append(reading.network.name)
+    for sets, names in unknown.items():
+        yield (
+            f"{curve.title} on {sets} ({tables.join(names)}): calibrated on drawn shapes only, and "
+            f"the images of {sets} are not known to be these. The reliance on shape that is read "
+            "was not tested for them, and is no scale."
+        )
+
+
+def _warnings_of_network(
+    network: MeasuredNetwork, limits: flags_lib.Limits
+) -> Iterator[str]:
+    """Yield the flags of a network, and a suspected dependence on colour, which is no flag."""
+    for flag in flags_lib.flags(evidence_of(network), limits):
+        yield f"{network.name} is not to be ranked: {flag.kind}: {flag.text}."
+    lost = _loss_without_colour(network)
+    if lost is not None and lost[0] > COLOUR_LOSS:
+        yield (
+            f"{network.name} may depend on colour: on grey images of {lost[1]} it loses "
+            f"{100 * lost[0]:.3g} % of its accuracy. Look at its decisions; this alone is no "
+            "reason to leave it out. Only colour was looked at, not size."
+        )
 
 
 def _outside(reading: CalibratedReading) -> Iterator[str]:
     """Yield the reasons why a reading lies outside of the range of its curve."""
     curve, value = reading.curve, reading.value.value
-    entry = measures_lib.MEASURES[curve.measure]
-    calibrated_sets = {record.dataset for record in entry.records}
-    if reading.dataset not in calibrated_sets:
-        yield f"calibrated on {tables.join(sorted(calibrated_sets))} of drawn shapes only"
     if not curve.knots.contains(value):
         low, high = curve.knots.values[0], curve.knots.values[-1]
         yield f"the value is outside of those of planted networks, {low:.3g} to {high:.3g}"
@@ -263,6 +406,6 @@ def _outside(reading: CalibratedReading) -> Iterator[str]:
                 f"accuracy above chance is {above:.2f} (0: chance, 1: all correct), and the curve "
                 f"holds from {low:g} to {high:g}"
             )
-    n = reading.value.n
-    if entry.needs == "decisions" and n and curve.images and n < curve.images:
-        yield f"from {n:,} images, and {curve.images:,} are needed"
+    images = reading.images
+    if curve.images and images is not None and images < curve.images:
+        yield f"{images:,} images shown, and the curve holds from {curve.images:,} images on"
