@@ -8,8 +8,8 @@ If the validation loss does not converge, the average is of the last segment alo
 so, and the metrics `swad_*` of training records have the averaged stretch.
 The authors fine-tune pretrained ResNets by Adam at 5e-5 and evaluate every 50 to 500 steps; here
 the presets' recipe is used. They recompute batch norms, unless frozen, from 500 batches, once.
-No recipe for ImageNet was published. Report the last evaluation (`--selection=last_n:1`), as the
-validation set has chosen the stretch already.
+No recipe for ImageNet was published. Report the last evaluation (`jbias report --selection=last_n --last=1`),
+as the validation set has chosen the stretch already.
 
     jbias train --config=configs/swad.py
     jbias train --config=configs/swad.py:data=imagenet,root=DIR --config.eval_every='2 %'

@@ -129,11 +129,9 @@ def _describe(
     yield "losses", traced["losses"]
     yield "batch", traced["batch"]
     logits = jax.eval_shape(
-        stage.program.logits,
+        lambda net, image: stage.program.logits(net, None, image, shapes.static),
         train_step.net_of(state),
-        None,
         traced["image"],
-        shapes.static,
     )
     yield "logits", build.describe_tree(logits)
     yield from _describe_gradients(algo, losses, args)

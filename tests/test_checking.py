@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from jbias import checking, main, models
+from jbias import config as jc
 from jbias.models import taps
 from jbias.runtime import messages
 from tests import cases, smoke_runs
@@ -85,6 +86,22 @@ def test_programs_equal_to_erm_are_recognised(name, tmp_path):
         description["against ERM"].startswith("the same program: ")
         and "tap" not in description
     )
+
+
+@cases.each(
+    "preset",
+    (
+        *("cdann", "coral", "dann", "debiased", "dfr", "dsu", "eqrm", "fishr"),
+        *("group_dro", "infodrop", "irm", "mixstyle", "mldg", "mmd", "padain"),
+        *("rsc", "sagnet", "sam", "swad", "vrex"),
+    ),
+    quick=("dann",),
+)
+def test_each_algorithm_of_a_preset_is_checked(preset):
+    """Also one whose steps are of two programs, such as DANN."""
+    config = jc.load(f"jbias:{preset}:smoke,seeds=1", flag="config")
+    text = "\n".join(checking.check(config))
+    assert re.search(r"^logits +float32\[\d+,16\]$", text, re.MULTILINE), text
 
 
 def test_weights_without_loss_or_update_are_named(algorithm_file):

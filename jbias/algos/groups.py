@@ -100,10 +100,17 @@ def environments(where: str, columns: Columns, by: str) -> Groups:
     """Return the environments of the training examples, by the columns that `by` names.
 
     If `by` is "", the column is "domain" (the number of the source, or a column of the data
-    set) or, without such a column, "attribute". where, columns: see `from_columns`, which
-    also lists the errors.
+    set) or, without such a column, "attribute"; ValueError without either. where, columns: see
+    `from_columns`, which also lists the other errors.
     """
     default = "domain" if "domain" in columns else "attribute"
+    if not by and default not in columns:
+        raise ValueError(
+            f"{where}: training images must be of several environments: several sources "
+            "(config.train.also), or a column domain or attribute; this set has "
+            f"{', '.join(sorted(columns))}; see docs/data.md#attributes, or name a column by "
+            "config.algo.by"
+        )
     return from_columns(f"{where}: by", columns, by or default)
 
 

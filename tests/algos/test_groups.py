@@ -82,6 +82,14 @@ def test_environments_are_the_sources_or_domains_else_attributes():
     ).names == ("domain",)
     with_domains = {**TRAINING_COLUMNS, "domain": LABEL}
     assert groups.environments("x", with_domains, "attribute").sizes == (4,)
+    plain = {"label": LABEL}
+    with pytest.raises(
+        ValueError, match="^dann: training images must be of several"
+    ) as e:
+        groups.environments("dann", plain, "")
+    assert "config.train.also" in str(e.value) and "this set has label" in str(e.value)
+    with pytest.raises(ValueError, match="must name columns"):
+        groups.environments("dann", plain, "attribute")
 
 
 @cases.each(

@@ -223,6 +223,20 @@ def test_random_numbers_shared_by_seeds_have_a_note(runs):
     )
 
 
+def test_swad_is_to_be_compared_by_its_last_evaluation(runs):
+    """Earlier evaluations of SWAD are averages over a part of the training."""
+    path = runs / "erm" / "config.json"
+    config = json.loads(path.read_text())
+    config.setdefault("optim", {})["average"] = {"name": "swad"}
+    path.write_text(json.dumps(config))
+    for options, is_advised in (
+        (options_lib.Options(), True),
+        (options_lib.Options(selection="last_n", last=1), False),
+    ):
+        text = " ".join(inputs.from_runs([f"{runs}/*"], options).notes)
+        assert ("compare it by --selection=last_n --last=1" in text) == is_advised
+
+
 def test_damaged_decisions_do_not_stop_the_report(runs):
     decide(runs, other=0)
     path = runs / "erm" / "decisions" / "edge" / "100.parquet"

@@ -341,9 +341,11 @@ def test_swad_needs_more_evaluations_than_the_losses_it_compares():
     ("losses", "valley", "text"),
     [
         ([4, 3, 2, 1], (False, False, 10, 11, 2), "never converged"),
-        ([4, 1, 2], (True, False, 7, 9, 3), "has converged, the average is of"),
-        ([4, 1, 2, 9], (True, True, 7, 9, 3), "has ended, the average stays"),
-        ([4, 1, 2, 1], (True, False, 7, 11, 5), ""),
+        ([4, 3], (False, False, 4, 6, 3), ""),
+        ([4, 1, 2], (True, False, 7, 9, 3), "the average so far is of steps 7 to 9"),
+        ([1, 2, 9], (True, True, 4, 6, 3), "has ended, the average stays"),
+        ([4, 1, 2, 9], (True, True, 7, 9, 3), "final average is of steps 7 to 9"),
+        ([4, 1, 2, 1], (True, False, 7, 11, 5), "final average is of steps 7 to 11"),
     ],
 )
 def test_a_valley_is_described_by_the_steps_in_its_average(losses, valley, text):

@@ -304,7 +304,7 @@ def describe_change(old: Valley | None, new: Valley, *, is_last: bool) -> str:
     """Return text about a valley that begins or ends at an evaluation; "" if it does neither.
 
     old: the valley at the evaluation before; None before the first evaluation. is_last: True at the
-    last evaluation of the stage, at which losses that have not converged are also reported.
+    last evaluation of the stage, at which the average is final, and always described.
     """
     if is_last and not new.has_begun:
         return (
@@ -313,10 +313,12 @@ def describe_change(old: Valley | None, new: Valley, *, is_last: bool) -> str:
             "more often (config.eval_every)"
         )
     stretch = f"steps {new.first_step} to {new.last_step}"
+    if is_last:
+        return f"swad: the final average is of {stretch}"
     if new.has_ended and not (old and old.has_ended):
         return f"swad: the valley has ended, the average stays that of {stretch}"
     if new.has_begun and not (old and old.has_begun):
-        return f"swad: the validation loss has converged, the average is of {stretch}"
+        return f"swad: the validation loss has converged, the average so far is of {stretch}"
     return ""
 
 

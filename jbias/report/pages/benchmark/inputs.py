@@ -201,6 +201,7 @@ def from_runs(
     options = _with_defaults(options, chosen, datasets)
     rules = Rules(options, datasets, labels)
     notes += _notes_of_epochs(chosen)
+    notes += _notes_of_selection(runs, options)
     selected, values_by_rule, errors = _select_by_all(rules, chosen)
     notes += [f"One selection is not compared: {error}." for error in errors]
     values = dict(values_by_rule)[rules.name(options.selection)]
@@ -498,6 +499,30 @@ def _notes_of_epochs(chosen: pd.DataFrame) -> Iterator[str]:
             "Algorithms were trained for different numbers of epochs "
             f"({_listed(last_epochs)})."
         )
+
+
+def _notes_of_selection(
+    runs: Sequence[workdirs.Run], options: options_lib.Options
+) -> Iterator[str]:
+    """Yield a note on runs of SWAD unless their last evaluation is selected.
+
+    SWAD's average at the last evaluation is the method's result, as the validation loss has chosen
+    its steps already; earlier evaluations are of averages over a part of the training.
+    """
+    is_last = options.selection == "last_n" and options.last == 1
+    labels = [run.label for run in runs if _average_of(run) == "swad"]
+    if labels and not is_last:
+        names = " and ".join(dict.fromkeys(labels))
+        yield (
+            f"{names} (SWAD) has chosen its steps by the validation set, and only its last "
+            "evaluation is the method's: compare it by --selection=last_n --last=1, for all methods."
+        )
+
+
+def _average_of(run: workdirs.Run) -> str:
+    """Return the name of the average of weights that a run evaluates, such as "swad"; or ""."""
+    average = run.settings.get("optim", {}).get("average")
+    return average.get("name", "") if isinstance(average, Mapping) else ""
 
 
 def _listed(values: pd.Series) -> str:
