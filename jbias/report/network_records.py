@@ -496,9 +496,10 @@ def _names(records_by_workdir: Mapping[str, pd.DataFrame]) -> dict[str, str]:
         names[workdir] = record["run"]
         config = read_config(workdir).get("config")
         if config is not None:  # A run that jbias trained.
-            label = config.get("label") if isinstance(config, Mapping) else ""
+            config = config if isinstance(config, Mapping) else {}
+            label = config.get("label", "")
             method_name = workdirs_lib.method_name(
-                record["algorithm"], record["variant"]
+                record["algorithm"], record["variant"], config
             )
             method = (label.strip() if isinstance(label, str) else "") or method_name
             names[workdir] = f"{record['model']} {method} seed {record['seed']}"

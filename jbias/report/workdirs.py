@@ -20,6 +20,11 @@ NAMES: Mapping[str, str] = types.MappingProxyType(
     {
         "erm": "ERM",
         "erm (stylize)": "Stylized ERM",
+        "erm (asam)": "ASAM",
+        "erm (eoa)": "EoA",
+        "erm (sam)": "SAM",
+        "erm (swad)": "SWAD",
+        "linear_probe+erm (erm_plusplus)": "ERM++",
         "erm (cae+edsr)": "DeepAugment (CAE+EDSR)",
         "erm (cae)": "DeepAugment (CAE)",
         "erm (edsr)": "DeepAugment (EDSR)",
@@ -49,7 +54,9 @@ NAMES: Mapping[str, str] = types.MappingProxyType(
         "dann": "DANN",
         "cdann": "CDANN",
         "mmd": "MMD",
+        "erm+dfr": "DFR",
         "simclr": "SimCLR",
+        "simclr+linear_probe": "SimCLR",
     }
 )
 
@@ -139,28 +146,32 @@ class Run:
 
 
 def paper_name(run: Run) -> str:
-    """Return the name of a run's method in papers, such as "Mixup (wide)".
-
-    Parts of the variant without a name in papers follow in brackets. A run without a variant is
-    named by the transforms of its inputs that are methods: ERM with mixup is Mixup.
-    """
-    return method_name(run.algorithm, run.variant or "+".join(_transforms(run)))
+    """Return the name of a run's method in papers, such as "Mixup (wide)"; see `method_name`."""
+    return method_name(run.algorithm, run.variant, run.settings)
 
 
-def method_name(algorithm: str, variant: str) -> str:
+def method_name(
+    algorithm: str,
+    variant: str,
+    settings: Mapping[str, Any] = types.MappingProxyType({}),
+) -> str:
     """Return the name in papers of an algorithm with a variant such as "cae+edsr".
 
     The entry of `NAMES` with the most parts of the variant gives the name; other parts follow in
-    brackets. Algorithms without an entry keep their name. variant: "" for none.
+    brackets, with those that the settings contradict (`confirmed`). Algorithms without an entry
+    keep their name. Without a variant the settings give the parts: ERM with the transform mixup is
+    Mixup, and ERM with the average swad is SWAD. variant: "" for none. settings: the config; may
+    be empty.
     """
-    variant_parts = variant.split("+") if variant else []
+    variant_parts = variant.split("+") if variant else _methods(algorithm, settings)
+    confirmed_parts = set(confirmed(variant_parts, settings))
     paper_name = NAMES.get(algorithm, algorithm)
     named_parts = set()
     # Use the name that covers the most parts of the variant.
     for key, name in NAMES.items():
         key_algorithm, _, key_variant = key.removesuffix(")").partition(" (")
         key_parts = set(key_variant.split("+")) if key_variant else set()
-        is_better = named_parts < key_parts <= set(variant_parts)
+        is_better = named_parts < key_parts <= confirmed_parts
         if key_algorithm == algorithm and is_better:
             paper_name = name
             named_parts = key_parts
@@ -168,12 +179,64 @@ def method_name(algorithm: str, variant: str) -> str:
     return f"{paper_name} ({'+'.join(unnamed)})" if unnamed else paper_name
 
 
-def _transforms(run: Run) -> list[str]:
-    """Return the names of a run's transforms of inputs that are methods in papers."""
-    inputs = run.settings.get("inputs")
+def confirmed(variant_parts: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a variant that the settings do not contradict.
+
+    The parts sam, asam, swad, eoa and erm_plusplus name what presets set in config.optim; a flag
+    may have changed the setting, as --config.optim.sharpness.radius=0 does. Settings without an
+    optimiser contradict nothing.
+    """
+    optim = (stages(settings) or [{}])[-1].get("optim")
+    if not isinstance(optim, Mapping):
+        return list(variant_parts)
+    average, sharpness = average_name(optim), sharpness_name(optim)
+    holds = {
+        "asam": sharpness == "asam",
+        "sam": sharpness == "sam",
+        "swad": average == "swad",
+        "eoa": average == "uniform",
+        "erm_plusplus": average == "uniform",
+    }
+    return [part for part in variant_parts if holds.get(part, True)]
+
+
+def stages(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the settings of each stage of a recorded config; [] if there are no settings."""
+    changes = settings.get("stages")
+    changes = changes if isinstance(changes, list | tuple) and changes else [{}]
+    changes = [stage if isinstance(stage, Mapping) else {} for stage in changes]
+    return [{**settings, **stage} for stage in changes] if settings else []
+
+
+def average_name(optim: Mapping[str, Any]) -> str:
+    """Return the name of config.optim.average: "exponential", "uniform", "swad", or "" if off."""
+    average = optim.get("average")
+    if isinstance(average, Mapping):
+        return str(average.get("name", ""))
+    return "exponential" if average else ""
+
+
+def sharpness_name(optim: Mapping[str, Any]) -> str:
+    """Return "sam" or "asam" if config.optim.sharpness is on, else ""."""
+    sharpness = optim.get("sharpness")
+    if not isinstance(sharpness, Mapping) or not sharpness.get("radius"):
+        return ""
+    return "asam" if sharpness.get("adaptive") else "sam"
+
+
+def _methods(algorithm: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings that are methods in papers: transforms of inputs, averages and SAM.
+
+    Only those that have a name of their own with the algorithm. The average uniform is left out:
+    several methods use it.
+    """
+    inputs = settings.get("inputs")
     inputs = inputs if isinstance(inputs, list | tuple) else []
     names = [part.get("name") for part in inputs if isinstance(part, Mapping)]
-    return [name for name in names if f"{run.algorithm} ({name})" in NAMES]
+    optim = (stages(settings) or [{}])[-1].get("optim")
+    optim = optim if isinstance(optim, Mapping) else {}
+    names += [average_name(optim), sharpness_name(optim)]
+    return [name for name in names if f"{algorithm} ({name})" in NAMES]
 
 
 @dataclasses.dataclass(eq=False)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jbias import config as jc
 from jbias import report
 from jbias.report import options as options_lib
 from jbias.report import workdirs
@@ -19,6 +20,7 @@ from jbias.report.pages.benchmark import (
     score_notes,
 )
 from jbias.runs import costs, results, selection
+from tests import cases, test_presets
 from tests.report import conftest
 
 
@@ -362,6 +364,54 @@ def test_algorithms_have_their_paper_names_or_configured_labels(runs):
 )
 def test_paper_names_match_as_much_of_the_variant_as_possible(variant, name):
     assert workdirs.paper_name(bare_run(variant=variant)) == name
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [
+        ("swad", "SWAD"),
+        ("eoa", "EoA"),
+        ("sam", "SAM"),
+        ("asam", "ASAM"),
+        ("erm_plusplus", "ERM++"),
+        ("dfr", "DFR"),
+        ("simclr", "SimCLR"),
+    ],
+)
+def test_runs_of_presets_have_the_names_of_their_papers(preset, name):
+    config = jc.to_dict(test_presets.load(preset))
+    run = bare_run(
+        algorithm=jc.algorithm_name(config),
+        variant=config["variant"],
+        settings=json.loads(json.dumps(config)),
+    )
+    assert workdirs.paper_name(run) == name
+    # As records without a config.json.
+    assert workdirs.paper_name(dataclasses.replace(run, settings={})) == name
+    # As a network that `jbias measure` measured.
+    assert workdirs.method_name(run.algorithm, run.variant, run.settings) == name
+
+
+@cases.each(
+    ("variant", "optim", "name"),
+    [
+        ("", {"average": {"name": "swad"}}, "SWAD"),
+        ("", {"sharpness": {"radius": 0.05, "adaptive": False}}, "SAM"),
+        ("", {"sharpness": {"radius": 0.5, "adaptive": True}}, "ASAM"),
+        ("", {"sharpness": {"radius": 0.0, "adaptive": True}}, "ERM"),
+        ("", {"average": {"name": "uniform"}}, "ERM"),
+        ("", {"average": 0.99}, "ERM"),
+        ("sam+wide", {"sharpness": {"radius": 0.05}}, "SAM (wide)"),
+        ("sam", {"sharpness": {"radius": 0.0}}, "ERM (sam)"),
+        ("sam", {"sharpness": {"radius": 0.5, "adaptive": True}}, "ERM (sam)"),
+        ("swad", {"average": 0.0}, "ERM (swad)"),
+        ("eoa", {"average": {"name": "swad"}}, "ERM (eoa)"),
+    ],
+)
+def test_a_name_follows_the_settings_of_the_optimiser(variant, optim, name):
+    """A variant that the settings contradict does not name the method."""
+    run = bare_run(variant=variant, settings={"optim": optim})
+    assert workdirs.paper_name(run) == name
 
 
 def bare_run(**fields):
