@@ -1,9 +1,11 @@
 """docs/algorithms.md has a paragraph for every algorithm that a preset trains.
 
 `python -m tests.lists algorithms` writes the paragraph of a preset with a new algorithm, from the
-docstrings of the preset and of the algorithm's module. Paragraphs of the page are kept.
+docstrings of the preset and of the algorithm's module. Paragraphs of the page are kept. A table
+has the reference code of each file whose docstring names a commit.
 """
 
+import ast
 import functools
 import importlib
 import inspect
@@ -25,6 +27,12 @@ ON_NETWORK, ON_ATTRIBUTE = (
     "## Against shifts of an attribute\n",
 )
 WIDTH = 150
+# Files of methods, whose docstrings name the reference code.
+METHOD_FILES = (
+    *("jbias/algos/*.py", "jbias/augment/*.py", "jbias/models/style_transfer.py"),
+    *("jbias/training/averaging/*.py", "jbias/training/perturbing/*.py"),
+    *("jbias/prepare/soup.py", "configs/erm_plusplus.py"),
+)
 
 
 @functools.cache
@@ -157,3 +165,29 @@ def test_a_preset_of_a_known_algorithm_needs_no_paragraph():
 def test_a_preset_without_a_paper_is_refused():
     with pytest.raises(ValueError, match="configs/erm.py: the docstring must have the"):
         head("erm")
+
+
+def reference_code(file: pathlib.Path) -> set[tuple[str, str]]:
+    """Return the (repository, commit) pairs in the docstring of a file's module."""
+    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    return set(re.findall(r"https://github\.com/([\w./-]+)\s+at\s+(\w{7})\b", text))
+
+
+def test_the_table_has_the_reference_code_of_the_docstrings():
+    """Each file that names a commit has one row, with the same repositories and commits."""
+    root = PAGE.parents[1]
+    table = PAGE.read_text("utf-8").partition("## Papers, code and deviations")[2]
+    rows = re.findall(r"^\| .*\((\.\./\S+\.py)\) \|$", table, re.MULTILINE)
+    cells = re.findall(r"\| ([^|]*) \| \[\w+\.py\]\(\.\./(\S+)\) \|", table)
+    by_file = {file: cell for cell, file in cells}
+    files = [path for pattern in METHOD_FILES for path in sorted(root.glob(pattern))]
+    expected = {
+        file.relative_to(root).as_posix(): reference_code(file) for file in files
+    }
+    expected = {file: code for file, code in expected.items() if code}
+    assert {*by_file} == {*expected} and len(rows) == len(by_file) > 30
+    for file, code in expected.items():
+        shown = re.findall(
+            r"\[([\w./-]+) at (\w+)\]\(https://github\.com/\1/tree/\2\)", by_file[file]
+        )
+        assert {*shown} == code and len(shown) == len(code), file
