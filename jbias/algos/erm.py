@@ -1,4 +1,7 @@
-"""Empirical risk minimisation: the class loss of a plain network."""
+"""Empirical risk minimisation: the class loss of a plain network.
+
+Source: Vapnik, "Statistical Learning Theory", Wiley 1998.
+"""
 
 from flax import linen as nn
 

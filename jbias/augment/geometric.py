@@ -1,6 +1,10 @@
 """Transforms of the geometry of images: flips, crops and random erasing.
 
-`random_resized_crop` is torchvision's, with antialiasing. `random_erasing` hides a box.
+`random_resized_crop` is torchvision's, with antialiasing.
+Source: Szegedy et al., "Going Deeper with Convolutions", CVPR 2015,
+https://arxiv.org/abs/1409.4842.
+
+`random_erasing` hides a box.
 Source: Zhong et al., AAAI 2020, https://arxiv.org/abs/1708.04896; as in torchvision.
 Deviation: torchvision and timm erase after normalisation, with 0 (the training set's mean
 colour) or N(0, 1) noise. Here images are in [0, 1]: the default `fill` is ImageNet's mean

@@ -1,8 +1,9 @@
 """Transforms of pixel values: colour jitter, grayscale, lighting, blur and noise.
 
 Sources and reference code, by transform:
-colour_jitter: the recipe of Szegedy et al. as in fb.resnet.torch and torchvision, and the
-  colour distortion of SimCLR, https://arxiv.org/abs/2002.05709.
+colour_jitter: Howard, 2013, https://arxiv.org/abs/1312.5402; the recipe of Szegedy et al. as in
+  fb.resnet.torch and torchvision, and the colour distortion of SimCLR,
+  https://arxiv.org/abs/2002.05709.
   torchvision.transforms.ColorJitter on float tensors, https://github.com/pytorch/vision at
   0ffa6ae. Deviation: random numbers differ between the images of a batch.
 grayscale: SimCLR, Chen et al., ICML 2020, https://arxiv.org/abs/2002.05709.

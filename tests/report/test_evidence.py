@@ -15,8 +15,8 @@ from jbias import report, stats
 from jbias.report import options as options_lib
 from jbias.report.pages.benchmark import (
     analysis,
+    bibliography,
     inputs,
-    prose,
     rank_test_section,
     stability_section,
 )
@@ -202,7 +202,7 @@ def test_methods_cite_the_tests_that_were_used(out, tree):
     assert set(re.findall(r"@\w+\{(\w+),", bib)) == cited | {"jbias"}
     assert "F(7, 63) = 7.321" in tree["methods"]
     assert " ".join((out / "methods.md").read_text().split()) == both
-    for entry in prose.BIB.values():
+    for entry in bibliography.ENTRIES.values():
         assert entry.count("{") == entry.count("}")
 
 

@@ -4,8 +4,10 @@ The average is evaluated, exported and passed to the next stage in place of the 
 training itself does not depend on it. A network here is a dict {"params", "stats"}: its weights,
 and the running statistics of its batch norms.
 
-exponential: a moving average, average <- d average + (1 - d) w. In step t of the stage, counted
-  from 0, d is at most (1 + t) / (10 + t), so that the initial weights soon have little influence.
+exponential: a moving average, average <- d average + (1 - d) w, as in Kingma and Ba, "Adam", ICLR
+  2015 (https://arxiv.org/abs/1412.6980), section 7.2. In step t of the stage, counted from 0, d is
+  at most (1 + t) / (10 + t), so that the initial weights soon have little influence; the paper
+  divides by 1 - d^t instead.
 
 uniform: the simple moving average of Arpit et al., "Ensemble of Averages", NeurIPS 2022
   (https://arxiv.org/abs/2110.10832): the mean of the weights after each step from step `first`

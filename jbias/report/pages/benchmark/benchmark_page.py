@@ -16,6 +16,7 @@ from jbias.report import document, tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
 from jbias.report.pages.benchmark import (
     benchmark_scores,
+    bibliography,
     comparison_section,
     curve_section,
     few_seeds,
@@ -88,7 +89,9 @@ def report(study: benchmark_scores.BenchmarkScores) -> document.Report:
         sections=sections,
         results=_results(analysis, sections, methods),
         files={
-            "methods.md": prose.markdown(methods.paragraph, methods.other_sections),
+            "methods.md": prose.markdown(
+                methods.paragraph, methods.other_sections, methods.papers
+            ),
             "methods.bib": computed.bib,
         },
     )
@@ -128,7 +131,7 @@ def _compute(study: benchmark_scores.BenchmarkScores) -> BenchmarkResults:
             bias_table=bias_table,
             biases=score_section.shape_biases(study, bias_table),
             methods=methods,
-            bib=prose.bib(methods.keys),
+            bib=bibliography.bibtex(methods.keys),
         )
 
 
@@ -196,11 +199,13 @@ def _runs(computed: BenchmarkResults) -> Blocks:
 
 
 def _methods(computed: BenchmarkResults) -> Blocks:
-    """Yield the methods for a paper; those of other sections and the references are folded."""
+    """Yield the methods for a paper; all but the first paragraph is folded."""
     methods = computed.methods
     yield document.Text(methods.paragraph)
     if methods.other_sections:
         yield document.Folded("Methods of the other sections", methods.other_sections)
+    if methods.papers:
+        yield document.Folded("Papers of the methods and data sets", methods.papers)
     yield document.Folded("Works cited, as BibTeX", computed.bib)
 
 
@@ -308,7 +313,7 @@ def _results(
       the names of the tables of `sections` with `in_results`: frames with the rows of the CSV
         files.
     Only a page of runs has the keys shape_bias and diverged (frames), other_selections (frames by
-    name of the rule) and runs (dicts of workdir and label).
+    name of the rule), runs (dicts of workdir and label) and papers (a paragraph of `methods`).
 
     sections: the sections of the page. methods: paragraphs on methods.
     """
@@ -365,6 +370,7 @@ def _results(
         tree["runs"] = [
             {"workdir": run.workdir, "label": run.label} for run in study.runs
         ]
+        tree["papers"] = methods.papers
     return tree
 
 

@@ -7,11 +7,9 @@ seeds were analysed if `Analysis.runs` is not None.
 import importlib.metadata
 import itertools
 import math
-import pathlib
 import platform
 import re
 import textwrap
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +18,7 @@ from jbias.report import tables
 from jbias.report.pages.benchmark import analysis as analysis_lib
 from jbias.report.pages.benchmark import (
     benchmark_scores,
+    bibliography,
     recorded_comparisons,
     score_notes,
 )
@@ -713,16 +712,6 @@ def _caveats_of_runs(study: benchmark_scores.BenchmarkScores) -> Iterator[str]:
         yield f"{tables.join(averaged)}: the mean over conditions, equally weighted."
 
 
-def _read_bib() -> dict[str, str]:
-    """Return the BibTeX entries of the file methods.bib, by key."""
-    path = pathlib.Path(__file__).parent / "methods.bib"
-    entries = map(str.strip, path.read_text("utf-8").split("\n\n"))
-    return {entry[entry.index("{") + 1 : entry.index(",")]: entry for entry in entries}
-
-
-BIB: Mapping[str, str] = types.MappingProxyType(_read_bib())
-
-
 class Methods(NamedTuple):
     """Paragraphs on methods for a paper, with citations as [key]."""
 
@@ -730,6 +719,7 @@ class Methods(NamedTuple):
     other_sections: (
         str  # On the tests and intervals of the other sections; may be empty.
     )
+    papers: str  # On the methods and data sets of runs; may be empty.
     keys: list[str]  # Keys of the works cited, in the order of citation.
 
 
@@ -737,8 +727,8 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
     """Return the paragraphs on methods for a paper, with the keys of the works cited.
 
     If ranks were not tested, the paragraph has the comparison, `tests` (or that no hypothesis was
-    tested) and the software; `other_sections` is then empty, and without a citation the keys are
-    ["kalischek2023"]. tests: the sentences on tests over seeds; "" if ranks are tested.
+    tested) and the software; `other_sections` is then empty, and without a citation the keys begin
+    with "kalischek2023". tests: the sentences on tests over seeds; "" if ranks are tested.
     """
     versions = [
         f"Python {platform.python_version()}",
@@ -751,19 +741,24 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
     compared = _compared_algorithms(analysis.study)
     looks = recorded_comparisons.methods(analysis.study.recorded)
     compared = f"{compared} {looks}" if looks else compared
+    papers = bibliography.papers(analysis.study.runs)
     if analysis.tests is None:
         text = f"{compared} {tests or 'No hypothesis was tested.'} {software}."
-        return Methods(text, "", _cited_keys(text) or ["kalischek2023"])
+        return _with_keys(text, "", papers)
     software = f"{software}, after BiasBed [kalischek2023]."
     text = " ".join([compared, *_deciding_tests(analysis), software])
     other_sections = " ".join([*_other_tests(analysis), _spread(analysis)])
-    return Methods(text, other_sections, _cited_keys(f"{text} {other_sections}"))
+    return _with_keys(text, other_sections, papers)
 
 
-def _cited_keys(text: str) -> list[str]:
-    """Return the keys of `BIB` that a text cites, in the order of their first occurrence."""
-    cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
-    return sorted(cited, key=text.index)
+def _with_keys(paragraph: str, other_sections: str, papers: str) -> Methods:
+    """Return the paragraphs with the keys of the works that they cite.
+
+    BiasBed is cited if no test is.
+    """
+    keys = bibliography.cited_keys(f"{paragraph} {other_sections}") or ["kalischek2023"]
+    keys = list(dict.fromkeys([*keys, *bibliography.cited_keys(papers)]))
+    return Methods(paragraph, other_sections, papers, keys)
 
 
 def _compared_algorithms(study: benchmark_scores.BenchmarkScores) -> str:
@@ -868,18 +863,6 @@ def _spread(analysis: analysis_lib.Analysis) -> str:
         "effects of data sets, of data sets by algorithms and of runs. Power is by simulation "
         "from the spread of algorithms between data sets and of runs."
     )
-
-
-def bib(keys: Sequence[str]) -> str:
-    """Return the BibTeX entries of the works with these keys, and of jbias, as text."""
-    fields = [
-        "author = {{The jbias authors}}",
-        "title = {jbias}",
-        f"version = {{{jbias.__version__}}}",
-    ]
-    software = "@software{jbias,\n  " + ",\n  ".join(fields) + "\n}"
-    entries = [*(BIB[key] for key in keys), software]
-    return "\n\n".join(entries) + "\n"
 
 
 def markdown(*paragraphs: str) -> str:
