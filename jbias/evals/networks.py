@@ -70,8 +70,9 @@ class Network:
     name: the name of its folder of results. classes, space: names and kind of its outputs, as
     in data.class_maps.LabelSpace. digest: hash that identifies its weights. fields: entries of its
     records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
-    further entries of its config.json: "category", "config" of a run trained here, and
-    "answers", the pairs of data.class_maps.LabelSpace, as a dictionary.
+    further entries of its config.json: "category", "config" of a run trained here, "answers",
+    the pairs of data.class_maps.LabelSpace, as a dictionary, and "size" and "soup" of
+    models.trained.read_about.
     """
 
     name: str
@@ -398,7 +399,7 @@ def from_file(
     ImageNet's classes. about: entries of `Network.about`; "id", if given, replaces `name`, and
     "name" replaces the algorithm in the records; "constants" has the origins of "mean" and "std" in
     words, if `options` give these; "train_data" and "method" are the training set and method for
-    the records. options: further keyword arguments of models.load, or of the user's function.
+    the records; without "train_data", the training set in the folder's config.json. options: further keyword arguments of models.load, or of the user's function.
     ValueError if the file cannot be read, has no classes, or has another number of classes than
     `classes`.
     """
@@ -414,6 +415,7 @@ def from_file(
         net, variables = trained.load(path, model, **options)
         origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
         digest = trained.weights_digest([variables])
+        about = {**trained.read_about(path), **(about or {})}
     else:
         net, variables, origins = importing.read(path, model, **options)
         digest = _file_digest(path, options.get("head"))

@@ -439,11 +439,8 @@ def _inputs(
     preprocessing; runs have none. ValueError if runs have images of different sizes.
     """
     described = opened.described
-    sizes = {
-        network.about["config"]["size"]
-        for network in opened.loaded
-        if "config" in network.about
-    }
+    abouts = [network.about.get("config", network.about) for network in opened.loaded]
+    sizes = {about["size"] for about in abouts if "size" in about}
     if len(sizes) > 1:
         raise ValueError(
             f"MODEL: networks must have images of one size, got {sorted(sizes)} pixels; "

@@ -75,15 +75,19 @@ def save_run(
     classes: class_names.Classes | None = None,
     *,
     size: int = 224,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `load`.
 
     classes: names of the classes to store; None: none. size: side of the images that the network
-    was trained on, in pixels.
+    was trained on, in pixels. about: further entries of config.json; {"train": {"data": NAME}}
+    names the training set, so that `jbias measure` knows the data set and the size of images.
 
     ValueError if the folder is not empty, or the module is not a network of MODELS or has
     another number of classes than `classes`.
     """
     from jbias.models import trained
 
-    trained.save_run(workdir, module, variables, classes=classes, size=size)
+    trained.save_run(
+        workdir, module, variables, classes=classes, size=size, about=about
+    )

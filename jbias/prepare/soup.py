@@ -5,14 +5,21 @@ r"""Average the weights of several seeds into one network: a soup, as in DiWA.
 
 The seeds must start from the same network: from one random initialisation (--config.fix.init=0),
 or from one trained network (--config.init). The runs may differ in hyperparameters, such as the
-values of config.vary. The soup is written as a workdir of one seed, for `jbias evaluate`,
-`jbias measure` and --config.init.
+values of config.vary. The soup is written as a workdir of one seed, for `jbias measure`,
+`jbias evaluate` and --config.init. `jbias measure runs/soup` measures it on the same images as its
+seeds. `jbias report` needs records of training, which a soup lacks; to compare it with runs:
+
+    jbias evaluate --checkpoint=runs/soup --checkpoint=runs/swad \
+        --suite=configs/suites/biases.py --out=measured/soup
+    jbias report measured --measured='measured/soup/*'
+
+A soup is one network, however many seeds are in it: tests over seeds need several soups.
 
 uniform: the mean of all networks.
 greedy: networks join in the order of their validation accuracy; a network stays if the mean with
     it is at least as accurate on the validation set as without it. All means, also of the first
     network alone, have new statistics of batch norms, so that the soup may be less accurate than a
-    network with its own.
+    network with its own. Printed are the networks in this order, and the accuracies that decided.
 
 Sources: Rame et al., "Diverse Weight Averaging", NeurIPS 2022 (https://arxiv.org/abs/2205.09739);
 greedy: Wortsman et al., "Model soups", ICML 2022 (https://arxiv.org/abs/2203.05482).
@@ -114,17 +121,24 @@ def run(args: argparse.Namespace) -> list[str]:
     if args.statistics == "recompute":
         finish = functools.partial(_with_statistics, members[0], batches=args.batches)
     if args.kind == "greedy":
-        chosen, accuracies = select_greedily(
-            members, _make_validator(members), finish=finish
-        )
-        lines += _describe_choice(members, chosen, accuracies)
+        trials = select_greedily(members, _make_validator(members), finish=finish)
+        chosen = [trial.member for trial in trials if trial.joins]
+        lines += describe_trials(trials)
     else:
         chosen = members
     soup = finish(mean_of([member.variables for member in chosen]))
     first = members[0]
     classes = class_names.Classes(first.classes, first.space)
     size = first.about["config"]["size"]
-    models.save_run(out, first.net, soup, classes, size=size)
+    about = {
+        "train": {"data": first.fields["train_data"]},
+        "soup": {
+            "kind": args.kind,
+            "statistics": args.statistics,
+            "members": [member.name for member in chosen],
+        },
+    }
+    models.save_run(out, first.net, soup, classes, size=size, about=about)
     names = ", ".join(member.name for member in chosen)
     return [*lines, f"{out}: {args.kind} soup of {len(chosen)} networks ({names})"]
 
@@ -146,30 +160,53 @@ def mean_of(trees: Sequence[PyTree]) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(trees[0]), means)
 
 
+class Trial(NamedTuple):
+    """The comparison of a greedy soup with a network and without it, on the validation set.
+
+    accuracy: of the network alone, with its own statistics of batch norms. accuracy_with: of the
+    soup with the network. accuracy_without: of the soup before; None for the first network.
+    """
+
+    member: networks.FlaxNetwork
+    accuracy: float
+    accuracy_with: float
+    accuracy_without: float | None
+
+    @property
+    def joins(self) -> bool:
+        """Return True if the network is in the soup: it is the first, or costs no accuracy."""
+        without = self.accuracy_without
+        return without is None or self.accuracy_with >= without
+
+
 def select_greedily(
     members: Sequence[networks.FlaxNetwork],
     accuracy: Callable[[PyTree], float],
     *,
     finish: Callable[[PyTree], PyTree],
-) -> tuple[list[networks.FlaxNetwork], list[float]]:
-    """Return the members of a greedy soup, and the accuracy of each of `members`.
+) -> list[Trial]:
+    """Return the trials of a greedy soup in their order, the first network's first.
 
     accuracy: maps variables to an accuracy on the validation set. finish: applied to each mean of
     members that is compared, also to the mean of the first member alone, such as new statistics of
-    batch norms. Equal accuracies keep their order.
+    batch norms. Members with equal accuracies keep their order.
     """
     accuracies = [accuracy(member.variables) for member in members]
     order = sorted(range(len(members)), key=lambda i: -accuracies[i])
-    # Scored like candidates: its own statistics are not those of the network that is written.
-    chosen = [members[order[0]]]
-    best = accuracy(finish(mean_of([member.variables for member in chosen])))
-    for i in order[1:]:
-        candidate = [*chosen, members[i]]
-        soup = finish(mean_of([member.variables for member in candidate]))
-        candidate_accuracy = accuracy(soup)
-        if candidate_accuracy >= best:
-            chosen, best = candidate, candidate_accuracy
-    return chosen, accuracies
+    trials, chosen, best = [], [], None
+    for i in order:
+        candidate = [*chosen, members[i].variables]
+        # The first network, too: its own statistics are not those of the network that is written.
+        trial = Trial(
+            member=members[i],
+            accuracy=accuracies[i],
+            accuracy_with=accuracy(finish(mean_of(candidate))),
+            accuracy_without=best,
+        )
+        trials.append(trial)
+        if trial.joins:
+            chosen, best = candidate, trial.accuracy_with
+    return trials
 
 
 def check_members(
@@ -182,7 +219,12 @@ def check_members(
     """
     where = f"{_WHERE}: --runs"
     if len(members) < 2:
-        errors.refuse(where, "have two seeds or more", len(members))
+        errors.refuse(
+            where,
+            "have two seeds or more",
+            len(members),
+            "train more seeds, as by --config.seeds=[0,1,2], or name more runs",
+        )
     first = members[0]
     for member in members[1:]:
         pair = f"{first.name} and {member.name}"
@@ -244,18 +286,26 @@ def initial_network(member: networks.FlaxNetwork) -> InitialNetwork:
     return InitialNetwork(config["init"], seed)
 
 
-def _describe_choice(
-    members: Sequence[networks.FlaxNetwork],
-    chosen: Sequence[networks.FlaxNetwork],
-    accuracies: Sequence[float],
-) -> list[str]:
-    """Return a line for each network: its validation accuracy, and whether it was chosen."""
-    names = {member.name for member in chosen}
-    return [
-        f"{member.name}: validation accuracy {100 * accuracy:.2f} %, "
-        + ("in the soup" if member.name in names else "left out")
-        for member, accuracy in zip(members, accuracies, strict=True)
-    ]
+def describe_trials(trials: Sequence[Trial]) -> list[str]:
+    """Return a line for each trial of a greedy soup, and a line on the accuracy of the soup."""
+    lines = []
+    for number, trial in enumerate(trials, start=1):
+        line = f"{number}. {trial.member.name}: validation accuracy {_percent(trial.accuracy)}"
+        line += f"; soup with it {_percent(trial.accuracy_with)}"
+        if trial.accuracy_without is None:
+            line += ": first in the soup"
+        else:
+            choice = "joins the soup" if trial.joins else "left out"
+            line += f", without it {_percent(trial.accuracy_without)}: {choice}"
+        lines.append(line)
+    final = [trial for trial in trials if trial.joins][-1]
+    lines.append(f"validation accuracy of the soup: {_percent(final.accuracy_with)}")
+    return lines
+
+
+def _percent(accuracy: float) -> str:
+    """Return a fraction in percent, such as "97.50 %"."""
+    return f"{100 * accuracy:.2f} %"
 
 
 def _single_seed_config(member: networks.FlaxNetwork) -> dict[str, Any]:

@@ -156,12 +156,33 @@ def find_workdirs(
             has_evals = any((path / "evals").glob("*.jsonl"))
             if is_path and not has_evals:
                 raise ValueError(
-                    f"{path}: must hold evals/*.jsonl, got none; name the workdir of a "
-                    "run that was evaluated at least once, or the folder of such workdirs"
+                    f"{path}: must hold evals/*.jsonl, got none; {_records_remedy(path)}"
                 )
             if has_evals or path.is_dir():
                 (full if has_evals else empty)[path.resolve()] = path
     return list(full.values()), list(empty.values())
+
+
+def _records_remedy(path: pathlib.Path) -> str:
+    """Return the advice for a folder without records."""
+    if is_single_network(path):
+        return (
+            "it is one network without records of training, such as a soup: measure it and the "
+            f"runs to compare by `jbias evaluate --checkpoint={path} --checkpoint=RUN "
+            "--suite=configs/suites/biases.py`, then run `jbias report measured "
+            "--measured='measured/*'`"
+        )
+    return (
+        "name the workdir of a run that was evaluated at least once, or the folder of such "
+        "workdirs"
+    )
+
+
+def is_single_network(path: pathlib.Path) -> bool:
+    """Return True if models.save_run wrote the folder: a network, such as a soup, and no run."""
+    is_run = (path / "provenance.json").exists()
+    names = ("config.json", "checkpoints")
+    return not is_run and all((path / name).exists() for name in names)
 
 
 def _holds_workdirs(path: pathlib.Path) -> bool:

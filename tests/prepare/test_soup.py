@@ -6,12 +6,16 @@ import json
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
-from jbias import models, prepare, train
+from jbias import data, models, prepare, train
 from jbias.evals import networks
-from jbias.models import class_names
+from jbias.measuring import cli as measuring_cli
+from jbias.models import class_names, trained
 from jbias.prepare import soup
+from jbias.report import measured
+from jbias.report.pages.benchmark import inputs
 from jbias.runs import results
 from tests import smoke_runs
 from tests.evals import test_ensembles
@@ -63,13 +67,38 @@ def test_a_greedy_soup_has_the_members_of_the_published_recipe(number):
         for seed, value in enumerate(values)
     ]
     accuracy = lambda variables: -round(abs(float(variables["params"]["w"])), 1)
-    chosen, accuracies = soup.select_greedily(
-        members, accuracy, finish=lambda variables: variables
-    )
+    trials = soup.select_greedily(members, accuracy, finish=lambda variables: variables)
     score = lambda x: -round(abs(float(np.mean(np.asarray(x, np.float64)))), 1)
     expected = greedy_subset([*values], lambda x: 100 + score(x))
-    assert [network.fields["seed"] for network in chosen] == expected
-    assert accuracies == [-round(abs(float(value)), 1) for value in values]
+    assert seeds_of(trial for trial in trials if trial.joins) == expected
+    order = sorted(range(len(values)), key=lambda i: -score([values[i]]))
+    assert seeds_of(trials) == order
+    assert [trial.accuracy for trial in trials] == [score([values[i]]) for i in order]
+
+
+def seeds_of(trials):
+    """Return the seeds of trials of a greedy soup, in order."""
+    return [trial.member.fields["seed"] for trial in trials]
+
+
+def test_each_trial_compares_the_soup_so_far_with_and_without_a_network():
+    """Networks are numbers, and the accuracy falls with their mean's distance from 0."""
+    values = (0.25, 0.5, -0.75)
+    members = [
+        dataclasses.replace(
+            member(seed), variables={"params": {"w": np.float32(value)}}
+        )
+        for seed, value in enumerate(values)
+    ]
+    accuracy = lambda variables: 1 - abs(float(variables["params"]["w"]))
+    trials = soup.select_greedily(members, accuracy, finish=lambda x: x)
+    numbers = [(x.accuracy, x.accuracy_with, x.accuracy_without) for x in trials]
+    assert numbers == [
+        (0.75, 0.75, None),
+        (0.5, 0.625, 0.75),  # The mean of 0.25 and 0.5.
+        (0.25, 0.75, 0.75),  # The mean of 0.25 and -0.75.
+    ]
+    assert [trial.joins for trial in trials] == [True, False, True]
 
 
 def test_the_first_network_of_a_greedy_soup_is_compared_with_new_statistics():
@@ -82,9 +111,10 @@ def test_the_first_network_of_a_greedy_soup_is_compared_with_new_statistics():
     ]
     accuracy = lambda variables: -abs(float(variables["params"]["w"]))
     finish = lambda variables: {"params": {"w": variables["params"]["w"] + 0.5}}
-    chosen, accuracies = soup.select_greedily(members, accuracy, finish=finish)
-    assert [network.fields["seed"] for network in chosen] == [0, 1]
-    assert accuracies == pytest.approx([0.0, -1.2])
+    trials = soup.select_greedily(members, accuracy, finish=finish)
+    assert seeds_of(trial for trial in trials if trial.joins) == [0, 1]
+    assert [trial.accuracy for trial in trials] == pytest.approx([0.0, -1.2])
+    assert trials[0].accuracy_with == trials[1].accuracy_without == -0.5
 
 
 def test_seeds_that_trained_on_the_validation_set_get_a_note():
@@ -172,12 +202,87 @@ def test_a_path_that_is_not_new_is_refused_and_nothing_is_read(name, tmp_path):
         soup.run(prepare.parser({"soup"}).parse_args(words))
 
 
-def test_each_network_is_described_with_its_accuracy_and_choice():
-    members = [member(0), member(1)]
-    assert soup._describe_choice(members, members[1:], [0.5, 0.987654]) == [
-        "erm-shapes-1-seed0: validation accuracy 50.00 %, left out",
-        "erm-shapes-1-seed1: validation accuracy 98.77 %, in the soup",
+def test_trials_are_printed_in_their_order_with_the_accuracies_that_decided():
+    trials = [
+        soup.Trial(member(1), 0.987654, accuracy_with=0.9, accuracy_without=None),
+        soup.Trial(member(2), 0.7, accuracy_with=0.8, accuracy_without=0.9),
+        soup.Trial(member(0), 0.5, accuracy_with=0.9, accuracy_without=0.9),
     ]
+    name = "erm-shapes-1-seed"
+    assert soup.describe_trials(trials) == [
+        f"1. {name}1: validation accuracy 98.77 %; soup with it 90.00 %: first in the soup",
+        f"2. {name}2: validation accuracy 70.00 %; soup with it 80.00 %, without it 90.00 %: left out",
+        f"3. {name}0: validation accuracy 50.00 %; soup with it 90.00 %, without it 90.00 %: joins the soup",
+        "validation accuracy of the soup: 90.00 %",
+    ]
+
+
+def write_soup(folder, about):
+    """Write a network of the shapes' classes as a folder of models.save_run."""
+    classes = class_names.Classes(data.load("shapes", "test", n=16).classes, "names")
+    net = models.MODELS["cnn"](len(classes.names), width=2)
+    variables = net.init(jax.random.key(0), np.zeros((1, 48, 48, 3), np.float32))
+    models.save_run(folder, net, variables, classes, size=48, about=about)
+
+
+ABOUT = {
+    "train": {"data": "shapes"},
+    "soup": {"kind": "uniform", "statistics": "average", "members": ["a", "b"]},
+}
+
+
+def test_a_soup_is_measured_on_the_images_of_its_runs_and_reported_as_one_network(
+    tmp_path, capsys
+):
+    """The command needs no folder of images; the set and the size are those of the runs."""
+    write_soup(tmp_path / "soup", ABOUT)
+    out = tmp_path / "measured"
+    words = [str(tmp_path / "soup"), "--only=accuracy", "--images=8", f"--out={out}"]
+    assert measuring_cli.main(words) == 0
+    assert "images: 48 pixels (the run)" in capsys.readouterr().err
+    config = json.loads((out / "soup/config.json").read_text())
+    assert config["train"] == ABOUT["train"] and config["soup"] == ABOUT["soup"]
+    report = tmp_path / "report"
+    assert measured.main([f"--measured={out}/*", f"--out={report}"]) == 0
+    notes = json.loads((report / "results.json").read_text())["missing"]
+    assert any("soup is a soup, the mean of the weights of 2 seeds" in x for x in notes)
+    assert any("It is one network" in x for x in notes)
+
+
+def test_training_data_given_by_the_caller_replace_those_of_a_soup(tmp_path):
+    write_soup(tmp_path / "soup", ABOUT)
+    network = networks.from_file(str(tmp_path / "soup"))
+    assert network.fields["train_data"] == "shapes" and network.about["size"] == 48
+    about = {"train_data": "pacs"}
+    network = networks.from_file(str(tmp_path / "soup"), about=about)
+    assert network.fields["train_data"] == "pacs"
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"train": {"data": 3}}, "train.data: must be text"),
+        ({"train": []}, "with train.data"),
+        ({"soup": {"members": "ab"}}, "soup.members: must be"),
+    ],
+)
+def test_damaged_entries_of_a_soup_are_refused(about, message, tmp_path):
+    write_soup(tmp_path / "soup", about)
+    with pytest.raises(ValueError, match=message):
+        trained.read_about(tmp_path / "soup")
+
+
+def test_a_report_of_a_soup_names_the_commands_that_compare_it(tmp_path):
+    write_soup(tmp_path / "soup", ABOUT)
+    with pytest.raises(ValueError, match=r"evals/\*\.jsonl") as error:
+        results.find_workdirs(tmp_path / "soup")
+    for words in ("jbias evaluate --checkpoint=", "jbias report measured", "a soup"):
+        assert words in str(error.value)
+    _, empty = results.find_workdirs(f"{tmp_path}/*")
+    (note,) = inputs._notes(
+        empty, (), pd.DataFrame({"dataset": [], "run": [], "stage": []})
+    )
+    assert "soup is one network" in note and "jbias report measured" in note
 
 
 @pytest.mark.parametrize(
@@ -185,7 +290,7 @@ def test_each_network_is_described_with_its_accuracy_and_choice():
     [
         (dict(net=models.MODELS["cnn"](5, width=3)), "the models must be equal"),
         (dict(classes=tuple("vwxyz")), "the classes must be equal"),
-        (dict(), "have two seeds or more, got 1"),
+        (dict(), r"have two seeds or more, got 1; train more .*--config\.seeds.*runs"),
     ],
 )
 def test_networks_that_have_no_mean_are_refused(change, message):
@@ -221,6 +326,10 @@ def test_the_command_writes_soups_that_runs_start_from(tmp_path):
         words = ["soup", f"--runs={workdir}", f"--out={out}", f"--kind={kind}"]
         words += [f"--statistics={statistics}", "--step=latest", "--batches=2"]
         assert prepare.main(words) == 0
+        about = trained.read_about(out)
+        assert about["train_data"] == "shapes" and about["size"] == config.size
+        assert about["soup"]["kind"] == kind
+        assert len(about["soup"]["members"]) == 3 or kind == "greedy"
         return models.load(out)[1]
 
     soups = {

@@ -455,7 +455,14 @@ def _notes(
         if len(fingerprints) > 1 and name not in tests:
             yield f"The data {name!r} (fingerprint) is not the same in all runs."
     for path in empty:
-        yield f"{path} matches the pattern but has no evaluation; it is left out."
+        if results.is_single_network(path):
+            yield (
+                f"{path} is one network without records of training, such as a soup; it is left "
+                "out. `jbias evaluate` with a suite and `jbias report measured` compare it with "
+                "runs."
+            )
+        else:
+            yield f"{path} matches the pattern but has no evaluation; it is left out."
     for run in runs:
         yield from _notes_of_run(run)
     stages = frame.groupby("run")["stage"].max()

@@ -42,7 +42,12 @@ def report(
     sections = make_sections(
         networks, section_notes, published=published, curves=curves
     )
-    caveats = [*notes, *reliability_notes(networks), *_missing(networks)]
+    caveats = [
+        *notes,
+        *soup_notes(networks),
+        *reliability_notes(networks),
+        *_missing(networks),
+    ]
     caveats += dict.fromkeys(section_notes)
     sections = [
         dataclasses.replace(section, blocks=[document.Text(caveats)])
@@ -304,6 +309,19 @@ def _missing(networks: Networks) -> Iterator[str]:
         for note, names in names_by_note.items():
             ending = "" if len(names) == len(networks) else f": {', '.join(names)}"
             yield f"{note}{ending}."
+
+
+def soup_notes(networks: Networks) -> Iterator[str]:
+    """Yield a note on each soup, a mean of the weights of several seeds."""
+    for network in networks:
+        soup = network.config.get("soup")
+        if soup:
+            count = len(soup["members"])
+            yield (
+                f"{network.name} is a soup, the mean of the weights of {count} "
+                f"seed{'s' * (count > 1)}. It is one network: its intervals are over images, and a test over seeds "
+                "needs several soups, each of other seeds."
+            )
 
 
 def reliability_notes(networks: Networks) -> list[str]:
