@@ -223,7 +223,7 @@ def check_members(
             where,
             "have two seeds or more",
             len(members),
-            "train more seeds, as by --config.seeds=[0,1,2], or name more runs",
+            "train more seeds, as by --config.seeds='(0,1,2)', or name more runs",
         )
     first = members[0]
     for member in members[1:]:
