@@ -72,7 +72,7 @@ class Network:
     records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
     further entries of its config.json: "category", "config" of a run trained here, "answers",
     the pairs of data.class_maps.LabelSpace, as a dictionary, and "size" and "soup" of
-    models.trained.read_about.
+    models.trained.read_entries.
     """
 
     name: str
@@ -403,7 +403,7 @@ def from_file(
     ValueError if the file cannot be read, has no classes, or has another number of classes than
     `classes`.
     """
-    count, code = None, ""
+    count, code, stored_entries = None, "", {}
     if model and model not in models.MODELS:
         count = len(list_classes(classes or IMAGENET))
         net, variables = _read_user_model(path, model, count, options)
@@ -415,7 +415,7 @@ def from_file(
         net, variables = trained.load(path, model, **options)
         origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
         digest = trained.weights_digest([variables])
-        about = {**trained.read_about(path), **(about or {})}
+        stored_entries = trained.read_entries(path)
     else:
         net, variables, origins = importing.read(path, model, **options)
         digest = _file_digest(path, options.get("head"))
@@ -433,7 +433,7 @@ def from_file(
     else:
         space = read_classes(classes or IMAGENET, count)
         classes_from = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"
-    about = {**(about or {}), "classes_from": classes_from}
+    about = {**stored_entries, **(about or {}), "classes_from": classes_from}
     if space.answers:
         about["answers"] = dict(space.answers)
         digest += f"-{_digest_of_answers(space.answers)}"

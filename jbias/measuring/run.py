@@ -439,8 +439,8 @@ def _inputs(
     preprocessing; runs have none. ValueError if runs have images of different sizes.
     """
     described = opened.described
-    abouts = [network.about.get("config", network.about) for network in opened.loaded]
-    sizes = {about["size"] for about in abouts if "size" in about}
+    configs = [network.about.get("config", network.about) for network in opened.loaded]
+    sizes = {config["size"] for config in configs if "size" in config}
     if len(sizes) > 1:
         raise ValueError(
             f"MODEL: networks must have images of one size, got {sorted(sizes)} pixels; "

@@ -75,12 +75,12 @@ def save_run(
     classes: class_names.Classes | None = None,
     *,
     size: int = 224,
-    about: Mapping[str, Any] | None = None,
+    entries: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `load`.
 
     classes: names of the classes to store; None: none. size: side of the images that the network
-    was trained on, in pixels. about: further entries of config.json; {"train": {"data": NAME}}
+    was trained on, in pixels. entries: further entries of config.json; {"train": {"data": NAME}}
     names the training set, so that `jbias measure` knows the data set and the size of images.
 
     ValueError if the folder is not empty, or the module is not a network of MODELS or has
@@ -89,5 +89,5 @@ def save_run(
     from jbias.models import trained
 
     trained.save_run(
-        workdir, module, variables, classes=classes, size=size, about=about
+        workdir, module, variables, classes=classes, size=size, entries=entries
     )

@@ -431,11 +431,11 @@ def save_run(
     *,
     classes: class_names.Classes | None = None,
     size: int = 224,
-    about: Mapping[str, Any] | None = None,
+    entries: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `models.load`.
 
-    workdir: a new or empty folder (else ValueError). classes, size, about and other errors: see
+    workdir: a new or empty folder (else ValueError). classes, size, entries and other errors: see
     `models.save_run`.
     """
     _check_classes("models.save_run", module, classes)
@@ -446,7 +446,7 @@ def save_run(
     del options["classes"]
     # config.init reads checkpoints, seeds and branches; models.load the model as well.
     config = {
-        **(about or {}),
+        **(entries or {}),
         "model": {"name": model, **options},
         "seeds": [0],
         "vary": [],
@@ -467,7 +467,7 @@ def save_run(
     (workdir / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
 
 
-def read_about(workdir: str | os.PathLike) -> dict[str, Any]:
+def read_entries(workdir: str | os.PathLike) -> dict[str, Any]:
     """Return the training set of a network that `save_run` wrote, and its entries of a soup.
 
     Keys: "train_data" and "size" (side of the images in pixels) if the training set is stored,
@@ -477,16 +477,18 @@ def read_about(workdir: str | os.PathLike) -> dict[str, Any]:
     path = pathlib.Path(workdir) / "config.json"
     if not path.is_file():
         return {}
-    where, config, about = os.fspath(path), read_json(path, ()), {}
+    where, config, entries = os.fspath(path), read_json(path, ()), {}
     if "train" in config:
         config = read_json(path, ("train.data", "size"))
-        about = {"train_data": config["train"]["data"], "size": config["size"]}
-        errors.check_type(f"{where}: train.data", about["train_data"], str)
-        errors.check_type(f"{where}: size", about["size"], int)
+        entries = {"train_data": config["train"]["data"], "size": config["size"]}
+        errors.check_type(f"{where}: train.data", entries["train_data"], str)
+        errors.check_type(f"{where}: size", entries["size"], int)
     if "soup" in config:
-        about["soup"] = read_json(path, ("soup.members",))["soup"]
-        errors.check_type(f"{where}: soup.members", about["soup"]["members"], list[str])
-    return about
+        entries["soup"] = read_json(path, ("soup.members",))["soup"]
+        errors.check_type(
+            f"{where}: soup.members", entries["soup"]["members"], list[str]
+        )
+    return entries
 
 
 def weights_digest(nets: Sequence[Net]) -> str:

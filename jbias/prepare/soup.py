@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> list[str]:
     first = members[0]
     classes = class_names.Classes(first.classes, first.space)
     size = first.about["config"]["size"]
-    about = {
+    entries = {
         "train": {"data": first.fields["train_data"]},
         "soup": {
             "kind": args.kind,
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> list[str]:
             "members": [member.name for member in chosen],
         },
     }
-    models.save_run(out, first.net, soup, classes, size=size, about=about)
+    models.save_run(out, first.net, soup, classes, size=size, entries=entries)
     names = ", ".join(member.name for member in chosen)
     return [*lines, f"{out}: {args.kind} soup of {len(chosen)} networks ({names})"]
 

@@ -27,7 +27,7 @@ from etils import epath
 from pyarrow import compute
 from pyarrow import json as json_reader
 
-from jbias.runs import checksums, compacted
+from jbias.runs import checksums, compacted, single_networks
 from jbias.runs import columns as columns_lib
 from jbias.runtime import files
 
@@ -165,7 +165,7 @@ def find_workdirs(
 
 def _records_remedy(path: pathlib.Path) -> str:
     """Return the advice for a folder without records."""
-    if is_single_network(path):
+    if single_networks.is_single_network(path):
         return (
             "it is one network without records of training, such as a soup: measure it and the "
             f"runs to compare by `jbias evaluate --checkpoint={path} --checkpoint=RUN "
@@ -176,13 +176,6 @@ def _records_remedy(path: pathlib.Path) -> str:
         "name the workdir of a run that was evaluated at least once, or the folder of such "
         "workdirs"
     )
-
-
-def is_single_network(path: pathlib.Path) -> bool:
-    """Return True if models.save_run wrote the folder: a network, such as a soup, and no run."""
-    is_run = (path / "provenance.json").exists()
-    names = ("config.json", "checkpoints")
-    return not is_run and all((path / name).exists() for name in names)
 
 
 def _holds_workdirs(path: pathlib.Path) -> bool:

@@ -217,15 +217,15 @@ def test_trials_are_printed_in_their_order_with_the_accuracies_that_decided():
     ]
 
 
-def write_soup(folder, about):
+def write_soup(folder, entries):
     """Write a network of the shapes' classes as a folder of models.save_run."""
     classes = class_names.Classes(data.load("shapes", "test", n=16).classes, "names")
     net = models.MODELS["cnn"](len(classes.names), width=2)
     variables = net.init(jax.random.key(0), np.zeros((1, 48, 48, 3), np.float32))
-    models.save_run(folder, net, variables, classes, size=48, about=about)
+    models.save_run(folder, net, variables, classes, size=48, entries=entries)
 
 
-ABOUT = {
+ENTRIES = {
     "train": {"data": "shapes"},
     "soup": {"kind": "uniform", "statistics": "average", "members": ["a", "b"]},
 }
@@ -235,13 +235,13 @@ def test_a_soup_is_measured_on_the_images_of_its_runs_and_reported_as_one_networ
     tmp_path, capsys
 ):
     """The command needs no folder of images; the set and the size are those of the runs."""
-    write_soup(tmp_path / "soup", ABOUT)
+    write_soup(tmp_path / "soup", ENTRIES)
     out = tmp_path / "measured"
     words = [str(tmp_path / "soup"), "--only=accuracy", "--images=8", f"--out={out}"]
     assert measuring_cli.main(words) == 0
     assert "images: 48 pixels (the run)" in capsys.readouterr().err
     config = json.loads((out / "soup/config.json").read_text())
-    assert config["train"] == ABOUT["train"] and config["soup"] == ABOUT["soup"]
+    assert config["train"] == ENTRIES["train"] and config["soup"] == ENTRIES["soup"]
     report = tmp_path / "report"
     assert measured.main([f"--measured={out}/*", f"--out={report}"]) == 0
     notes = json.loads((report / "results.json").read_text())["missing"]
@@ -250,30 +250,29 @@ def test_a_soup_is_measured_on_the_images_of_its_runs_and_reported_as_one_networ
 
 
 def test_training_data_given_by_the_caller_replace_those_of_a_soup(tmp_path):
-    write_soup(tmp_path / "soup", ABOUT)
+    write_soup(tmp_path / "soup", ENTRIES)
     network = networks.from_file(str(tmp_path / "soup"))
     assert network.fields["train_data"] == "shapes" and network.about["size"] == 48
-    about = {"train_data": "pacs"}
-    network = networks.from_file(str(tmp_path / "soup"), about=about)
+    network = networks.from_file(str(tmp_path / "soup"), about={"train_data": "pacs"})
     assert network.fields["train_data"] == "pacs"
 
 
 @pytest.mark.parametrize(
-    ("about", "message"),
+    ("entries", "message"),
     [
         ({"train": {"data": 3}}, "train.data: must be text"),
         ({"train": []}, "with train.data"),
         ({"soup": {"members": "ab"}}, "soup.members: must be"),
     ],
 )
-def test_damaged_entries_of_a_soup_are_refused(about, message, tmp_path):
-    write_soup(tmp_path / "soup", about)
+def test_damaged_entries_of_a_soup_are_refused(entries, message, tmp_path):
+    write_soup(tmp_path / "soup", entries)
     with pytest.raises(ValueError, match=message):
-        trained.read_about(tmp_path / "soup")
+        trained.read_entries(tmp_path / "soup")
 
 
 def test_a_report_of_a_soup_names_the_commands_that_compare_it(tmp_path):
-    write_soup(tmp_path / "soup", ABOUT)
+    write_soup(tmp_path / "soup", ENTRIES)
     with pytest.raises(ValueError, match=r"evals/\*\.jsonl") as error:
         results.find_workdirs(tmp_path / "soup")
     for words in ("jbias evaluate --checkpoint=", "jbias report measured", "a soup"):
@@ -326,10 +325,10 @@ def test_the_command_writes_soups_that_runs_start_from(tmp_path):
         words = ["soup", f"--runs={workdir}", f"--out={out}", f"--kind={kind}"]
         words += [f"--statistics={statistics}", "--step=latest", "--batches=2"]
         assert prepare.main(words) == 0
-        about = trained.read_about(out)
-        assert about["train_data"] == "shapes" and about["size"] == config.size
-        assert about["soup"]["kind"] == kind
-        assert len(about["soup"]["members"]) == 3 or kind == "greedy"
+        entries = trained.read_entries(out)
+        assert entries["train_data"] == "shapes" and entries["size"] == config.size
+        assert entries["soup"]["kind"] == kind
+        assert len(entries["soup"]["members"]) == 3 or kind == "greedy"
         return models.load(out)[1]
 
     soups = {

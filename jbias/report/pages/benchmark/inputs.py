@@ -16,7 +16,7 @@ from jbias import scores
 from jbias.report import options as options_lib
 from jbias.report import workdirs
 from jbias.report.pages.benchmark import analysis, benchmark_scores, trained, twin_runs
-from jbias.runs import checksums, results, selection
+from jbias.runs import checksums, results, selection, single_networks
 from jbias.scores import units
 from jbias.stats import score_table
 from jbias.stats.reading import score_layout
@@ -455,7 +455,7 @@ def _notes(
         if len(fingerprints) > 1 and name not in tests:
             yield f"The data {name!r} (fingerprint) is not the same in all runs."
     for path in empty:
-        if results.is_single_network(path):
+        if single_networks.is_single_network(path):
             yield (
                 f"{path} is one network without records of training, such as a soup; it is left "
                 "out. `jbias evaluate` with a suite and `jbias report measured` compare it with "
