@@ -17,6 +17,8 @@ from jbias.calibrating import curves
 from jbias.measures import decisions
 from jbias.stats import correlation
 
+_LEAST_CLUSTERS = 5  # For a bootstrap interval.
+
 
 class Interval(NamedTuple):
     """A number with the ends of its 95 % interval; NaN for an undefined number or end."""
@@ -61,11 +63,12 @@ def rho_interval(
 
     clusters: networks of one cluster share trained weights or settings, so they are drawn
     together; see `cluster_weights`. The interval is between the 2.5 % and the 97.5 % quantile of
-    rho over draws; draws in which values or dials are constant are left out.
+    rho over draws; draws in which values or dials are constant are left out. The ends are NaN for
+    fewer than 5 clusters, whose draws hardly differ.
     """
     estimate = rho(values, dials)
-    if math.isnan(estimate):
-        return Interval(math.nan, math.nan, math.nan)
+    if math.isnan(estimate) or _num_clusters(families, clusters) < _LEAST_CLUSTERS:
+        return Interval(estimate, math.nan, math.nan)
     weights = cluster_weights(families, clusters, draws=draws, seed=seed)
     drawn = weighted_rho(values, dials, weights)
     finite = drawn[np.isfinite(drawn)]
@@ -85,14 +88,24 @@ def mean_interval(
 ) -> Interval:
     """Return the mean of a number per network, with a 95 % bootstrap interval over clusters.
 
-    clusters: see `cluster_weights`. NaN without networks.
+    clusters: see `cluster_weights`. NaN without networks; the ends are NaN for fewer than 5
+    clusters.
     """
     if not len(differences):
         return Interval(math.nan, math.nan, math.nan)
+    if _num_clusters(families, clusters) < _LEAST_CLUSTERS:
+        return Interval(float(np.mean(differences)), math.nan, math.nan)
     weights = cluster_weights(families, clusters, draws=draws, seed=seed)
     means = weights @ differences / weights.sum(axis=1)
     lower, upper = np.quantile(means, [0.025, 0.975]).tolist()
     return Interval(float(np.mean(differences)), lower, upper)
+
+
+def _num_clusters(
+    families: Shaped[np.ndarray, "n"], clusters: Shaped[np.ndarray, "n"]
+) -> int:
+    """Return the number of different pairs of family and cluster."""
+    return len({*zip(families.tolist(), clusters.tolist(), strict=True)})
 
 
 def cluster_weights(

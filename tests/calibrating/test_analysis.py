@@ -314,7 +314,7 @@ def test_networks_are_read_by_the_curve_of_other_groups_and_drawn_by_cluster():
     """Trained networks of two designs are read by each other; clusters widen the interval."""
     networks = [
         network._replace(
-            group=f"trained-{network.level}", cluster=f"c{10 * network.dial // 4}"
+            group=f"trained-{network.level}", cluster=f"c{10 * network.dial // 2}"
         )
         for network in simulated.networks(families=("trained",))
     ]

@@ -74,6 +74,17 @@ def test_networks_of_a_cluster_are_drawn_together_within_their_family():
     assert np.abs(weights.mean(axis=0) - 1).max() < 0.25
 
 
+def test_four_clusters_have_no_interval():
+    units = {"families": np.repeat("a", 40), "draws": 100, "seed": 0}
+    for count, has_interval in ((4, False), (5, True)):
+        clusters = np.arange(40) % count
+        rho = recovery.rho_interval(VALUES, DIALS, clusters=clusters, **units)
+        mean = recovery.mean_interval(VALUES, clusters=clusters, **units)
+        for interval in (rho, mean):
+            assert math.isfinite(interval.value)
+            assert math.isfinite(interval.lower) == has_interval
+
+
 def test_the_interval_of_rho_of_clusters_holds_its_level_without_a_relation():
     """Five clusters share a value each: an interval over networks excludes 0 far too often."""
     rng = np.random.default_rng(0)
