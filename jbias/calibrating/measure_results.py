@@ -73,8 +73,8 @@ class MeasureResult:
         self.knots = self._knots(frozen)
         self.held_out = self._held_out(frame)
         self.read = self._read(frame, self.held_out)
-        recovered = self._recover(frame)
-        self.rho, self.error = recovered.rho, recovered.error
+        self.rho = self._rho(frame)
+        self.error = recovery.mean_error(self.read, self.dials)
         self.bins = recovery.accuracy_bins(
             frame["above_chance"].to_numpy(),
             self.read,
@@ -87,17 +87,21 @@ class MeasureResult:
         """Return 1 if the value should rise with the dial, or if nothing is expected, else -1."""
         return -1 if self.entry.direction < 0 else 1
 
+    @property
+    def accuracy_range(self) -> tuple[float, float] | None:
+        """Return the range of accuracy in which the error is within the bound, or None."""
+        return recovery.accuracy_range(
+            self.bins,
+            most_error=self.rules.most_error,
+            least_networks=self.rules.bin_networks,
+        )
+
     @functools.cached_property
     def curve(self) -> curves_lib.DialCurve | None:
         """Return the curve with its range of validity; None without ranked networks."""
         if self.knots is None:
             return None
         row = self.row
-        span = recovery.accuracy_range(
-            self.bins,
-            most_error=self.rules.most_error,
-            least_networks=self.rules.bin_networks,
-        )
         return curves_lib.DialCurve(
             measure=self.measure,
             title=self.entry.title,
@@ -105,7 +109,7 @@ class MeasureResult:
             networks=len(self.dials),
             error=None if math.isnan(self.error) else self.error,
             rho=(self.rho.value, self.rho.lower, self.rho.upper),
-            accuracy=span,
+            accuracy=self.accuracy_range,
             images=row["images_needed"],
             lies=tuple(filter(None, row["lies"].split("; "))),
             verdict=self.verdict,
@@ -118,12 +122,7 @@ class MeasureResult:
         sizes = self.size_rows
         is_within = [row["is_within"] for row in sizes]
         needed = recovery.smallest_size([row["images"] for row in sizes], is_within)
-        span = recovery.accuracy_range(
-            self.bins,
-            most_error=self.rules.most_error,
-            least_networks=self.rules.bin_networks,
-        )
-        low, high = span or (math.nan, math.nan)
+        low, high = self.accuracy_range or (math.nan, math.nan)
         accuracy = self.frame["above_chance"].to_numpy()
         values = self.values * self.sign
         unranked = self._dials_without_reliance()
@@ -261,8 +260,7 @@ class MeasureResult:
             & (self.all["shortcut"] != "")
             & (~self.all["is_flagged"] | self.all["is_shortcut_only"])
             & self.all["is_planted"]
-            & self.all["family"].isin(self.rules.share_families)
-            & self.all["family"].isin(rows.IMAGE_FAMILIES)
+            & self.all["family"].isin(self.rules.ranked_families)
         ]
         read = self._read(frame, self.held_out)
         frame = frame.assign(difference=read - frame["dial"].to_numpy())
@@ -415,8 +413,7 @@ class MeasureResult:
             self.all["dial"].notna()
             & (self.all["shortcut"] == "")
             & ~self.all["is_flagged"]
-            & self.all["family"].isin(self.rules.share_families)
-            & self.all["family"].isin(rows.IMAGE_FAMILIES)
+            & self.all["family"].isin(self.rules.ranked_families)
         ]
         recovered = self._recover(frame)
         return {

@@ -57,6 +57,11 @@ class Rules:
     seed: int = 0
 
     @property
+    def ranked_families(self) -> tuple[str, ...]:
+        """Return the families that see images and whose dial is a share of decisions."""
+        return tuple(x for x in self.share_families if x in rows.IMAGE_FAMILIES)
+
+    @property
     def known_families(self) -> tuple[str, ...]:
         """Return the families whose dial is a share of decisions by construction."""
         known = (x for x in self.share_families if x not in rows.VERIFIED_FAMILIES)

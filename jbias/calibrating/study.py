@@ -76,13 +76,12 @@ def prepare(
         is_flagged=[bool(raised) for raised in kinds],
         is_shortcut_only=[{*raised} == {flags_lib.SHORTCUT} for raised in kinds],
     )
-    is_share = frame["family"].isin(rules.share_families)
-    sees_images = frame["family"].isin(rows.IMAGE_FAMILIES)
+    may_rank = frame["family"].isin(rules.ranked_families)
     is_near = (frame["verified"] - frame["dial"]).abs() <= rules.most_planting_error
     is_plain = frame["dial"].notna() & (frame["shortcut"] == "")
-    frame["is_planted"] = is_near | ~(is_share & sees_images)
+    frame["is_planted"] = is_near | ~may_rank
     frame["is_comparable"] = is_plain & ~frame["is_flagged"] & frame["is_planted"]
-    frame["is_ranked"] = frame["is_comparable"] & is_share & sees_images
+    frame["is_ranked"] = frame["is_comparable"] & may_rank
     table = pd.DataFrame(readings, columns=list(rows.Reading._fields))
     floats = ["value", "lower", "upper", "n", "seconds"]
     table[floats] = table[floats].astype(float)

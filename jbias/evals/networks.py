@@ -399,7 +399,8 @@ def from_file(
     ImageNet's classes. about: entries of `Network.about`; "id", if given, replaces `name`, and
     "name" replaces the algorithm in the records; "constants" has the origins of "mean" and "std" in
     words, if `options` give these; "train_data" and "method" are the training set and method for
-    the records; without "train_data", the training set in the folder's config.json. options: further keyword arguments of models.load, or of the user's function.
+    the records; without "train_data", the training set in the folder's config.json. options:
+    further keyword arguments of models.load, or of the user's function.
     ValueError if the file cannot be read, has no classes, or has another number of classes than
     `classes`.
     """

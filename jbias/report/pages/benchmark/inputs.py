@@ -517,19 +517,17 @@ def _notes_of_selection(
     its steps already; earlier evaluations are of averages over a part of the training.
     """
     is_last = options.selection == "last_n" and options.last == 1
-    labels = [run.label for run in runs if _average_of(run) == "swad"]
+    labels = [
+        run.label
+        for run in runs
+        if workdirs.average_name(run.settings.get("optim", {})) == "swad"
+    ]
     if labels and not is_last:
         names = " and ".join(dict.fromkeys(labels))
         yield (
             f"{names} (SWAD) has chosen its steps by the validation set, and only its last "
             "evaluation is the method's: compare it by --selection=last_n --last=1, for all methods."
         )
-
-
-def _average_of(run: workdirs.Run) -> str:
-    """Return the name of the average of weights that a run evaluates, such as "swad"; or ""."""
-    average = run.settings.get("optim", {}).get("average")
-    return average.get("name", "") if isinstance(average, Mapping) else ""
 
 
 def _listed(values: pd.Series) -> str:

@@ -317,10 +317,11 @@ def soup_notes(networks: Networks) -> Iterator[str]:
         soup = network.config.get("soup")
         if soup:
             count = len(soup["members"])
+            seeds = f"{count} seed{'s' * (count > 1)}"
             yield (
-                f"{network.name} is a soup, the mean of the weights of {count} "
-                f"seed{'s' * (count > 1)}. It is one network: its intervals are over images, and a test over seeds "
-                "needs several soups, each of other seeds."
+                f"{network.name} is a soup, the mean of the weights of {seeds}. It is one network: "
+                "its intervals are over images, and a test over seeds needs several soups, each of "
+                "other seeds."
             )
 
 
