@@ -51,7 +51,8 @@ def test_sums_that_are_not_finite_have_the_gradients_of_the_plain_one():
 def test_a_resnet_for_gpus_has_the_gradients_of_one_for_cpus():
     net = resnet.ResNet(depths=(1, 2, 1, 1), bottleneck=True, width=4, classes=3)
     images = jnp.asarray(np.random.default_rng(2).standard_normal((2, 32, 32, 3)), "f4")
-    variables = net.init(jax.random.key(0), images, train=False)
+    init = jax.jit(net.init, static_argnames="train")
+    variables = init(jax.random.key(0), images, train=False)
 
     def gradient(platform):
         def loss(params):
@@ -61,7 +62,7 @@ def test_a_resnet_for_gpus_has_the_gradients_of_one_for_cpus():
                 )
             return jnp.sum(jnp.sin(outputs))
 
-        return jax.grad(loss)(variables["params"])
+        return jax.jit(jax.grad(loss))(variables["params"])
 
     def assert_close(a, b):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -190,7 +190,11 @@ def test_three_decisions_for_the_shape_do_not_prove_the_first_rank():
 
 
 @cases.each(
-    ("shares", "decided"), [([0.5] * 6, 200), ([0.4, 0.4, 0.4, 0.4, 0.6, 0.6], 25)]
+    ("shares", "decided"),
+    [
+        pytest.param([0.5] * 6, 200, marks=pytest.mark.slow),
+        ([0.4, 0.4, 0.4, 0.4, 0.6, 0.6], 25),
+    ],
 )
 def test_simultaneous_intervals_cover_all_true_ranks(shares, decided):
     """300 studies: at least 95 % less 3 standard errors (1.3 points each)."""

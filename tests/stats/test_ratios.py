@@ -141,7 +141,12 @@ def test_standard_error_against_a_constant_is_that_of_agresti_and_coull():
 
 @cases.each(
     ("decided", "share"),
-    [((1200, 1200), 0.5), ((600, 800), 0.2), ((40, 800), 0.05), ((5, 800), 0.5)],
+    [
+        pytest.param((1200, 1200), 0.5, marks=pytest.mark.slow),
+        ((600, 800), 0.2),
+        pytest.param((40, 800), 0.05, marks=pytest.mark.slow),
+        ((5, 800), 0.5),
+    ],
 )
 def test_equal_scores_are_rejected_at_the_level(decided, share):
     """1,500 pairs, level 5 %: at most 5 % + 3 standard errors (0.6 points).

@@ -56,7 +56,11 @@ def test_three_seeds_together_equal_separate_ones_to_the_bit(stage, separate, st
 
 
 @pytest.mark.parametrize(
-    "strategy", ["looped", pytest.param("vmapped", marks=pytest.mark.slow), "unrolled"]
+    "strategy",
+    [
+        "looped",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("vmapped", "unrolled")),
+    ],
 )
 def test_steps_in_one_compiled_loop_equal_single_steps(strategy):
     """A loop of two steps, then one more step: the same batches, keys and rates.
