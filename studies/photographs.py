@@ -14,6 +14,9 @@ Two studies, at 32 pixels, with a ResNet-18 of width 8:
   and Geirhos' stimuli.
 - held-out-styles: three styles of PACS train, the fourth is the test, four times.
 
+Methods train for five epochs. An epoch of DeepAugment has twice the steps, for its damaged images;
+it trains for half as many, so that it has the steps of ERM. InfoDrop adds an epoch of its own.
+
 Each method is trained with each of two learning rates, with seeds 0, 1 and 2, and with seed 1000,
 whose validation accuracy chooses the rate and which is used nowhere else. All scores are those of
 the last evaluation.
@@ -67,6 +70,8 @@ METHODS = {
 }
 # Only the last evaluation is used, but SWAD chooses steps by its evaluations.
 EVAL_EVERY, EVAL_EVERY_OF = "5 epochs", {"swad": "5 %"}
+# An epoch of DeepAugment is one of clean and damaged images: twice the steps.
+EPOCHS, EPOCHS_OF = 5, {"deepaugment-cae": 2.5, "deepaugment-edsr": 2.5}
 # The classes of Tiny ImageNet that belong to Geirhos' sixteen, and their images per class.
 CLASSES = (
     "n01855672",
@@ -147,7 +152,9 @@ def config_text(cell: Cell, *, root: pathlib.Path, runs: pathlib.Path) -> str:
     if config == "deepaugment":
         arguments += f",prepared={runs / 'prepared' / cell.study}"
     varied = "+".join(f"{rate:g}" for rate in RATES)
-    texts = (arguments, data, "size=32,epochs=5", f"vary=optim.rate={varied}")
+    epochs = EPOCHS_OF.get(cell.method, EPOCHS)
+    length = f"size=32,epochs={epochs:g}"
+    texts = (arguments, data, length, f"vary=optim.rate={varied}")
     return f"configs/{config}.py:{','.join(filter(None, texts))}"
 
 
