@@ -105,13 +105,16 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
 def table(measures: pd.DataFrame) -> str:
     """Return the table of docs/which-measure.md: a row per measure, in the order of `output`.
 
-    "behind best" is the difference of errors to the best measure. "bias" has in brackets the bias
-    of dials below and above 1/2.
+    "either" marks a measure of which no direction was expected: its ρ has the sign of its curve.
+    "error" has in brackets the error of dials in the middle. "behind best" is the difference of
+    errors to the best measure. "bias" has in brackets the bias of dials below and above 1/2. An
+    "images" of "≤ 480" says that no fewer were tested. "seconds" are those of the network that took
+    longest, which includes drawing images and compiling, and of the median one.
     """
     head = (
-        "| Measure | Verdict | networks | ρ [95 %] | error | behind best [95 %] | bias | coverage "
-        "| images | accuracy | wrong under | seconds |\n"
-        "| --- | --- | --: | --- | --: | --- | --- | --: | --: | --- | --- | --: |"
+        "| Measure | Verdict | networks | ρ [95 %] | error (middle) | behind best [95 %] | bias "
+        "| coverage | images | accuracy | wrong under | seconds: first, further |\n"
+        "| --- | --- | --: | --- | --- | --- | --- | --: | --: | --- | --- | --: |"
     )
     order = output.in_order(measures)
     return "\n".join([head, *map(_row, order.to_dict("records"))])
@@ -119,22 +122,20 @@ def table(measures: pd.DataFrame) -> str:
 
 def _row(row: dict) -> str:
     """Return the row of a measure in the table."""
-    images = row["images_needed"]
-    has_images = images is not None and not math.isnan(images)
     low, high = row["accuracy_lower"], row["accuracy_upper"]
     cells = [
         row["title"],
         row["verdict"],
         f"{row['networks']:,}",
-        _with_interval(row, "rho"),
-        _number(row["error"]),
+        _with_interval(row, "rho") + (" either" * (row["expected_direction"] == 0)),
+        f"{_number(row['error'])} ({_number(row['middle_error'])})",
         _with_interval(row, "behind_best"),
         _biases(row),
         "–" if math.isnan(row["coverage"]) else f"{100 * row['coverage']:.0f} %",
-        f"{images:,.0f}" if has_images else "–",
+        _images(row),
         "–" if math.isnan(low) else f"{low:g} to {high:g}",
         _shortcuts(row),
-        _seconds(row["seconds"]),
+        f"{_seconds(row['seconds_first'])}, {_seconds(row['seconds'])}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -145,6 +146,14 @@ def _with_interval(row: dict, name: str) -> str:
     if math.isnan(lower):
         return _signed(row[name])
     return f"{_signed(row[name])} [{_signed(lower)}, {_signed(upper)}]"
+
+
+def _images(row: dict) -> str:
+    """Return the images that a measure needs, or a dash."""
+    images = row["images_needed"]
+    if images is None or math.isnan(images):
+        return "–"
+    return f"≤ {images:,.0f}" if row["sizes"] == 1 else f"{images:,.0f}"
 
 
 def _seconds(value: float) -> str:

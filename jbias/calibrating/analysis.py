@@ -19,13 +19,14 @@ curves that were fixed before. Its tables have these definitions:
 - read dial: the dial of the value by the curve of the other groups; for hidden networks, by the
   fixed curve
 - error: mean absolute difference of read dial and dial, over ranked networks
-- bias, coverage: over the networks whose dial holds by construction, decision rules and mixtures by
-  images, for measures that estimate the dial itself
+- bias, coverage: over the networks whose dial holds by construction, decision rules of high accuracy
+  and mixtures by images, for measures that estimate the dial itself
 - behind best: the difference of errors to the measure with the smallest error among those with a
-  relation to the dial, over the networks that both have values for
+  relation to the dial and values for nearly all ranked networks, over the networks that both have
+  values for; for hidden networks, to the measure that is the best by the fixed curves
 - unselected: with the mixtures whose verified reliance is far from the dial
-- shift under a shortcut: the mean of read dial minus dial of networks with the shortcut, less that
-  of ranked networks of the same family, level and planned dial
+- shift under a shortcut: the mean of read dial minus dial of networks that have learned the
+  shortcut, less that of ranked networks of the same family, level and planned dial
 
 Intervals are between quantiles of a bootstrap over clusters within families.
 """
@@ -49,7 +50,8 @@ class Analysis:
     """The results of an analysis: tables by the name of their CSV file, and curves.
 
     measures: a row per measure. families, accuracies, sizes, shortcuts: rows per measure and
-    family, range of accuracy, number of images, and shortcut with its strength. flagged: a row per
+    family with its level, range of accuracy, number of images, and shortcut with its strength.
+    flagged: a row per
     flag of a network. planted: a row per family, level and shortcut, with the verified reliance
     against the planned dial.
     """
@@ -109,7 +111,7 @@ def analyse(
         f"{num_ranked} ranked of {len(study.networks)} {kind} networks, on drawn shapes"
     )
     return Analysis(
-        measures=table.merge(behind_best(results, study, rules), on="measure"),
+        measures=table.merge(behind_best(results, study, rules, frozen), on="measure"),
         families=_frame(result.family_rows for result in results.values()),
         accuracies=_frame(result.accuracy_rows for result in results.values()),
         sizes=_frame(result.size_rows for result in results.values()),
@@ -124,20 +126,19 @@ def behind_best(
     results: Mapping[str, measure_results.MeasureResult],
     study: study_lib.Study,
     rules: rules_lib.Rules,
+    frozen: curves_lib.Curves | None,
 ) -> pd.DataFrame:
     """Return the difference of each measure's error to that of the best measure, with an interval.
 
-    Columns: measure, behind_best, behind_best_lower, behind_best_upper. The best measure has the
-    smallest error among those with a relation to the dial, of as many networks as rules demand;
-    NaN if there is none.
+    Columns: measure, behind_best, behind_best_lower, behind_best_upper; NaN without a best measure.
     """
     errors = {measure: result.error_by_network() for measure, result in results.items()}
-    related = [
-        measure
-        for measure, result in results.items()
-        if result.verdict in measure_results.RELATED
-    ]
-    best = min(related, key=lambda measure: results[measure].error, default=None)
+    by_measure = {
+        measure: result.curve for measure, result in results.items() if result.curve
+    }
+    best = best_measure(frozen.by_measure if frozen else by_measure, rules)
+    if best not in errors:
+        best = None
     by_network = study.networks.set_index("network")
     rows = []
     for measure, of_measure in errors.items():
@@ -155,6 +156,24 @@ def behind_best(
         rows.append((measure, *behind))
     columns = ["measure", "behind_best", "behind_best_lower", "behind_best_upper"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def best_measure(
+    by_measure: Mapping[str, curves_lib.DialCurve], rules: rules_lib.Rules
+) -> str | None:
+    """Return the measure with the smallest error; None if none has a relation to the dial.
+
+    Only measures with values for nearly all networks count, as errors of other networks may be
+    smaller.
+    """
+    most = max((curve.networks for curve in by_measure.values()), default=0)
+    errors = {
+        measure: curve.error
+        for measure, curve in by_measure.items()
+        if curve.verdict in measure_results.RELATED
+        and curve.networks >= rules.best_networks * most
+    }
+    return min(errors, key=errors.get, default=None)
 
 
 def _frame(groups) -> pd.DataFrame:

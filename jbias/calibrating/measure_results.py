@@ -26,19 +26,27 @@ REVERSED = "falls with reliance on shape"
 NO_RELATION = "no relation shown"
 VERDICTS = (MEASURES_SHAPE, RANKS, WEAK, NO_RELATION, REVERSED, TOO_FEW)
 RELATED = (MEASURES_SHAPE, RANKS, WEAK)  # Verdicts of a relation to the dial.
-ALL_STRENGTHS = "all"  # Instead of a strength, in rows of shortcuts.
+ALL = "all"  # Instead of a strength, in rows of shortcuts, or of a level, in rows of families.
+# The level of decision rules that bias and coverage are of: with many guesses, how often intervals
+# contain the dial depends on the share of guesses that was chosen.
+KNOWN_LEVEL = "high"
 
 
-def verdict(
-    rho: recovery.Interval, error: float, networks: int, rules: rules_lib.Rules
-) -> str:
-    """Return one of VERDICTS, from rho, its interval, the error and the number of networks.
+def verdict(recovered: "Recovered", middle: "Recovered", rules: rules_lib.Rules) -> str:
+    """Return one of VERDICTS, from the recovery of all dials, and of those in the middle.
 
-    error: NaN if the networks are of one group, so that no curve could be tested.
+    Errors are NaN if the networks are of one group, so that no curve could be tested.
     """
-    if networks < rules.least_networks or math.isnan(rho.lower) or math.isnan(error):
+    rho = recovered.rho
+    if (
+        recovered.networks < rules.least_networks
+        or middle.networks < rules.least_middle_networks
+        or math.isnan(rho.lower)
+        or math.isnan(recovered.error)
+    ):
         return TOO_FEW
     if rho.lower >= rules.least_rho:
+        error = max(recovered.error, middle.error)
         return MEASURES_SHAPE if error <= rules.most_error else RANKS
     if rho.lower > 0:
         return WEAK
@@ -84,8 +92,25 @@ class MeasureResult:
 
     @property
     def sign(self) -> int:
-        """Return 1 if the value should rise with the dial, or if nothing is expected, else -1."""
-        return -1 if self.entry.direction < 0 else 1
+        """Return 1 if the value should rise with the dial, else -1.
+
+        If nothing is expected of a measure, it is the direction of its curve, for hidden networks
+        of the fixed one.
+        """
+        if self.entry.direction or self.knots is None:
+            return self.entry.direction or 1
+        return -1 if self.knots.dials[-1] < self.knots.dials[0] else 1
+
+    @functools.cached_property
+    def middle(self) -> Recovered:
+        """Return the recovery of the dials that are in rules.middle_dials."""
+        low, high = self.rules.middle_dials
+        is_middle = (low < self.dials) & (self.dials < high)
+        return Recovered(
+            int(is_middle.sum()),
+            self._rho(self.frame[is_middle]),
+            recovery.mean_error(self.read[is_middle], self.dials[is_middle]),
+        )
 
     @property
     def accuracy_range(self) -> tuple[float, float] | None:
@@ -126,7 +151,7 @@ class MeasureResult:
         accuracy = self.frame["above_chance"].to_numpy()
         values = self.values * self.sign
         unranked = self._dials_without_reliance()
-        pooled = [row for row in self.shortcut_rows if row["strength"] == ALL_STRENGTHS]
+        pooled = [row for row in self.shortcut_rows if row["strength"] == ALL]
         tested = {row["shortcut"] for row in pooled if row["is_tested"]}
         # Decision rules read cues, and take no time for images.
         sees_images = self.all["family"].isin(rows.IMAGE_FAMILIES)
@@ -137,6 +162,8 @@ class MeasureResult:
             "verdict": self.verdict,
             "networks": len(values),
             "without_value": num_ranked - len(values),
+            "expected_direction": self.entry.direction,
+            "direction": self.sign,
             "rho": self.rho.value,
             "rho_lower": self.rho.lower,
             "rho_upper": self.rho.upper,
@@ -146,10 +173,14 @@ class MeasureResult:
             "error_of_guess": recovery.guessing_error(
                 self.dials, self.frame["group"].to_numpy()
             ),
+            "middle_networks": self.middle.networks,
+            "middle_rho": self.middle.rho.value,
+            "middle_error": self.middle.error,
             **self._without_selection(),
             **self._known(),
             **self._verified(),
             "images_needed": needed,
+            "sizes": len(sizes),
             "accuracy_lower": low,
             "accuracy_upper": high,
             "lies": "; ".join(row["shortcut"] for row in pooled if row["lies"]),
@@ -157,36 +188,43 @@ class MeasureResult:
             "unranked_lower": unranked[0],
             "unranked_upper": unranked[1],
             "seconds": float(seconds.median()) if len(seconds) else math.nan,
+            "seconds_first": float(seconds.max()) if len(seconds) else math.nan,
         }
 
     @functools.cached_property
     def family_rows(self) -> list[dict]:
-        """Return rho, error, bias and coverage of each family; only rho if its dial is no share.
+        """Return rho, error, bias and coverage of each family, over all levels and of each.
 
-        Decision rules are read by the curve of the networks that see images.
+        Only rho if the family's dial is no share. Dials of decision rules are read by the curve of
+        the networks that see images.
         """
         result = []
         for family, group in self.all[self.all["is_comparable"]].groupby("family"):
-            is_share = family in self.rules.share_families
-            rho = self._rho(group)
-            known = group if is_share else group[:0]
-            read = self._read(known, self.held_out)
-            covered = self._coverage(known)
-            result.append(
-                {
-                    "measure": self.measure,
-                    "family": family,
-                    "networks": len(group),
-                    "rho": rho.value,
-                    "rho_lower": rho.lower,
-                    "rho_upper": rho.upper,
-                    "error": recovery.mean_error(read, known["dial"].to_numpy()),
-                    "bias": _mean(self._biases(known)),
-                    "coverage": covered.value,
-                    "intervals": covered.n,
-                }
-            )
+            by_level = [(ALL, group), *group.groupby("level")]
+            for level, part in by_level:
+                result.append(self._family_row(family, level, part))
         return result
+
+    def _family_row(self, family: str, level: str, group: pd.DataFrame) -> dict:
+        """Return the row of the networks of a family and level; see `family_rows`."""
+        is_share = family in self.rules.share_families
+        rho = self._rho(group)
+        known = group if is_share else group[:0]
+        read = self._read(known, self.held_out)
+        covered = self._coverage(known)
+        return {
+            "measure": self.measure,
+            "family": family,
+            "level": level,
+            "networks": len(group),
+            "rho": rho.value,
+            "rho_lower": rho.lower,
+            "rho_upper": rho.upper,
+            "error": recovery.mean_error(read, known["dial"].to_numpy()),
+            "bias": _mean(self._biases(known)),
+            "coverage": covered.value,
+            "intervals": covered.n,
+        }
 
     @functools.cached_property
     def accuracy_rows(self) -> list[dict]:
@@ -234,16 +272,18 @@ class MeasureResult:
         have no such networks: they are compared with a difference of 0, and with the mean error of
         all ranked networks.
 
-        error_increase is the mean increase of the absolute difference, with a bootstrap interval.
-        `is_tested` tells whether there are enough networks, and whether the measure shows a
-        relation to the dial; otherwise a shortcut cannot make it wrong. `lies`: the increase is
-        more than the rules allow, and its interval is above 0.
+        error_increase is the mean increase of the absolute difference, with a bootstrap interval
+        over planned dials, as networks of one planned dial are compared with the same networks.
+        Networks that have not learned the shortcut are left out and counted (not_learned).
+        `is_tested` tells whether there are enough networks for an interval, and whether the measure
+        shows a relation to the dial; otherwise a shortcut cannot make it wrong. `lies`: the
+        increase is more than the rules allow, and its interval is above 0.
         """
         frame = self._with_shortcut()
         result = []
         for shortcut, group in frame.groupby("shortcut"):
             by_strength = [(f"{x:g}", part) for x, part in group.groupby("strength")]
-            for strength, part in [*by_strength, (ALL_STRENGTHS, group)]:
+            for strength, part in [*by_strength, (ALL, group)]:
                 result.append(self._shortcut_row(shortcut, strength, part))
         return result
 
@@ -260,6 +300,7 @@ class MeasureResult:
             & (self.all["shortcut"] != "")
             & (~self.all["is_flagged"] | self.all["is_shortcut_only"])
             & self.all["is_planted"]
+            & self.all["is_learned"]
             & self.all["family"].isin(self.rules.ranked_families)
         ]
         read = self._read(frame, self.held_out)
@@ -277,20 +318,28 @@ class MeasureResult:
 
     def _shortcut_row(self, shortcut: str, strength: str, group: pd.DataFrame) -> dict:
         """Return the row of some networks with a shortcut; see `shortcut_rows`."""
+        by_dial = group.assign(cluster=group["planned_dial"].astype(str))
         shift = self._mean_interval(
-            group["difference"] - group["base_difference"], group
+            group["difference"] - group["base_difference"], by_dial
         )
         increase = self._mean_interval(
-            group["difference"].abs() - group["base_error"], group
+            group["difference"].abs() - group["base_error"], by_dial
         )
-        is_tested = len(group) >= self.rules.least_shortcut_networks and (
-            self.verdict in RELATED
+        is_tested = (
+            len(group) >= self.rules.least_shortcut_networks
+            and not math.isnan(increase.lower)
+            and self.verdict in RELATED
         )
+        planted = self.all[self.all["shortcut"] == shortcut]
+        if strength != ALL:
+            planted = planted[planted["strength"] == float(strength)]
+        is_trained = planted["family"].isin(self.rules.ranked_families)
         return {
             "measure": self.measure,
             "shortcut": shortcut,
             "strength": strength,
             "networks": len(group),
+            "not_learned": int((is_trained & ~planted["is_learned"]).sum()),
             "suspected": int(group["is_flagged"].sum()),
             "shift": shift.value,
             "shift_lower": shift.lower,
@@ -308,18 +357,9 @@ class MeasureResult:
 
     @functools.cached_property
     def verdict(self) -> str:
-        """Return the verdict.
-
-        If nothing is expected of the sign of rho, it is that of the fixed curve for hidden
-        networks, and does not matter for others.
-        """
-        rho = self.rho
-        falls = rho.value < 0
-        if self.is_hidden and self.knots is not None:
-            falls = self.knots.dials[-1] < self.knots.dials[0]
-        if self.entry.direction == 0 and falls:
-            rho = recovery.Interval(-rho.value, -rho.upper, -rho.lower)
-        return verdict(rho, self.error, len(self.dials), self.rules)
+        """Return the verdict."""
+        recovered = Recovered(len(self.dials), self.rho, self.error)
+        return verdict(recovered, self.middle, self.rules)
 
     def error_by_network(self) -> pd.Series:
         """Return the absolute difference of read dial and dial, by name of the ranked network."""
@@ -425,14 +465,16 @@ class MeasureResult:
     def _known(self) -> dict:
         """Return bias and coverage over the networks whose dial holds by construction.
 
-        These are decision rules and mixtures by images; the dial of trained networks is counted
-        in decisions. bias: mean of value minus dial, over all dials, those below 1/2, and those
+        These are decision rules of KNOWN_LEVEL and mixtures by images; the dial of trained networks
+        is counted in decisions. bias: mean of value minus dial, over all dials, those below 1/2, and those
         above; a measure that shrinks all values towards 1/2 has no bias over all dials. coverage:
         of the dial by intervals of values. read_coverage: by the read dials of the ends of these
         intervals. NaN without the scale, or without networks.
         """
-        is_known = self.all["is_comparable"] & self.all["family"].isin(
-            self.rules.known_families
+        is_known = (
+            self.all["is_comparable"]
+            & self.all["family"].isin(self.rules.known_families)
+            & (self.all["level"] == KNOWN_LEVEL)
         )
         frame = self.all[is_known]
         dials, biases = frame["dial"].to_numpy(), self._biases(frame)

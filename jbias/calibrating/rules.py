@@ -34,9 +34,15 @@ class Rules:
       that is verified on factorial stimuli, beyond which it is not as planted, and is left out.
     least_networks: fewest ranked networks for a verdict. least_rho: a measure ranks networks if
       the lower end of the interval of rho is at least this. most_error: largest mean absolute
-      error of the dial of networks of groups that the curve has not seen.
+      error of the dial of networks of groups that the curve has not seen, over all networks, and
+      over those whose dial is in middle_dials; least_middle_networks: fewest of the latter for a
+      verdict. Without this, three levels of a measure would be enough if most dials are at the ends.
     most_shift: largest increase of the error under a shortcut; least_shortcut_networks: fewest
-      networks with a shortcut from which a measure is judged.
+      networks with a shortcut from which a measure is judged. least_learned: smallest share of
+      decisions for the shortcut, less guesses, of the planted strength; networks that have not
+      learned the shortcut are left out.
+    best_networks: smallest share of the ranked networks that a measure needs values for, to be the
+      one that others are compared with.
     bin_edges, bin_networks: ranges of accuracy above chance, and fewest networks of a range.
     size_networks: smallest share of the networks that a number of images must have been read for.
     draws, seed: of bootstrap intervals.
@@ -48,8 +54,12 @@ class Rules:
     least_networks: int = 15
     least_rho: float = 0.8
     most_error: float = 0.1
+    middle_dials: Sequence[float] = (0.15, 0.85)
+    least_middle_networks: int = 8
     most_shift: float = 0.1
-    least_shortcut_networks: int = 4
+    least_shortcut_networks: int = 5
+    least_learned: float = 0.5
+    best_networks: float = 0.9
     bin_edges: Sequence[float] = (0.0, 0.1, 0.4, 0.7, 1.0)
     bin_networks: int = 8
     size_networks: float = 0.9
@@ -76,10 +86,24 @@ class Rules:
             "least_rho",
             "most_error",
             "most_shift",
+            "least_learned",
+            "best_networks",
         ):
             errors.check_share(f"rules: {name}", getattr(self, name))
-        for name in ("least_networks", "least_shortcut_networks", "bin_networks"):
+        for name in (
+            "least_networks",
+            "least_middle_networks",
+            "least_shortcut_networks",
+            "bin_networks",
+        ):
             errors.check_whole("rules", getattr(self, name), low=1, name=name)
+        ends = tuple(self.middle_dials)
+        errors.check(
+            len(ends) == 2 and 0 <= ends[0] < ends[1] <= 1,
+            "rules: middle_dials",
+            "be two increasing numbers in [0, 1]",
+            ends,
+        )
         errors.check_whole("rules", self.draws, low=100, name="draws")
         errors.check_whole("rules", self.seed, low=0, name="seed")
         errors.check_range("rules", 0, 1, size_networks=self.size_networks)
@@ -132,7 +156,7 @@ def seal(
     """Record in the file `path` which files were fixed at a time, their commits, and a seed.
 
     The dials of the hidden networks are drawn from the seed, which is computed from the digests of
-    the fixed files: another draw needs other rules or curves. "code" has the version of jbias, the
+    the fixed files: another draw needs other files, if only by a blank, and a promise not to. "code" has the version of jbias, the
     commit of its checkout ("" without one), and whether files differ from the commit.
     fixed: the files of rules and curves, each in a commit of its git checkout and unchanged since;
     otherwise ValueError. time: None: the present. An existing seal of the same digests stays;

@@ -21,7 +21,8 @@ class Study:
       (rows.PlantedNetwork.verified_reliance), `flags` (kinds, separated by "; ", "" without),
       `is_flagged`, `is_shortcut_only` (no flag but a suspected shortcut), `is_planted` (the
       verified reliance of a mixture by images is near the dial; False if it was not verified;
-      True for other families), `is_comparable` and `is_ranked`, see analysis.py.
+      True for other families), `is_learned` (decisions follow the planted shortcut; True without
+      one), `is_comparable` and `is_ranked`, see analysis.py.
     readings: a row per reading, with the columns of rows.Reading and those of its
       network, whose column `images` is `test_images`.
     """
@@ -30,12 +31,15 @@ class Study:
     readings: pd.DataFrame
 
     def main(self, measure: str) -> pd.DataFrame:
-        """Return the readings of a measure from the most images, a row per network with a value."""
-        readings = self.readings[
-            (self.readings["measure"] == measure) & self.readings["value"].notna()
-        ]
+        """Return the readings of a measure from all images, a row per network with a value.
+
+        A measure that is undefined from all images has no value, also if one from fewer is defined.
+        """
+        readings = self.readings[self.readings["measure"] == measure]
         order = readings.sort_values(["images", "draw"], ascending=[False, True])
-        return order.drop_duplicates("network").sort_values("network", kind="stable")
+        of_all_images = order.drop_duplicates("network")
+        has_value = of_all_images["value"].notna()
+        return of_all_images[has_value].sort_values("network", kind="stable")
 
 
 def prepare(
@@ -80,6 +84,7 @@ def prepare(
     is_near = (frame["verified"] - frame["dial"]).abs() <= rules.most_planting_error
     is_plain = frame["dial"].notna() & (frame["shortcut"] == "")
     frame["is_planted"] = is_near | ~may_rank
+    frame["is_learned"] = [_is_learned(x, rules.least_learned) for x in chosen]
     frame["is_comparable"] = is_plain & ~frame["is_flagged"] & frame["is_planted"]
     frame["is_ranked"] = frame["is_comparable"] & may_rank
     table = pd.DataFrame(readings, columns=list(rows.Reading._fields))
@@ -88,6 +93,17 @@ def prepare(
     details = frame.rename(columns={"images": "test_images"})
     table = table[table["network"].isin(frame["network"])]
     return Study(frame, table.merge(details, on="network", validate="many_to_one"))
+
+
+def _is_learned(network: rows.PlantedNetwork, least: float) -> bool:
+    """Return True without a shortcut, and if enough decisions follow it; False if unknown.
+
+    least: share of decisions for the shortcut's class, less guesses, of the planted strength.
+    """
+    if not network.shortcut:
+        return True
+    share = getattr(network, f"verified_{network.shortcut}")
+    return share is not None and share - network.guesses >= least * network.strength
 
 
 def flagged(networks: pd.DataFrame) -> pd.DataFrame:

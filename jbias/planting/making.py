@@ -37,6 +37,7 @@ SUITE = "jbias:suites/calibration"
 MEASURED = "measured"
 SETTINGS = "study.json"
 CHANCE = 1 / plans.NUM_CLASSES
+SIDE = 32  # Of images, in pixels.
 _VERIFY = ("accuracy",)  # The suite's measure that verifies reliance.
 
 
@@ -259,9 +260,13 @@ def open_network(study: Study, plan: plans.Plan) -> networks.Network:
     elif plan.family == "mixed_images":
         first, second = _streams(study, plan.seed)
         net, variables = streams.side_by_side(first, second)
+        variables[streams.SELECTION] = streams.selection(
+            plan.dial,
+            salt=zlib.crc32(plan.name.encode()),
+            numbers=3 * SIDE**2,
+        )
         network = _flax_network(study, plan, net, variables)
-        salt = zlib.crc32(plan.name.encode())
-        decide = streams.decide_by_image(net, plan.dial, salt=salt)
+        decide = streams.decide_by_image(net)
         network = dataclasses.replace(network, decide=decide)
     else:
         network = networks.from_file(str(_written(study, plan)), name=plan.name)
@@ -279,7 +284,7 @@ def _written(study: Study, plan: plans.Plan) -> pathlib.Path:
         else:
             net, variables = _failing(study, plan)
         names = class_names.Classes(cues.CLASSES, study.space)
-        models.save_run(folder, net, variables, names, size=32)
+        models.save_run(folder, net, variables, names, size=SIDE)
     return folder
 
 
@@ -292,7 +297,7 @@ def _failing(study: Study, plan: plans.Plan) -> tuple[nn.Module, Mapping[str, Py
     net = models.MODELS[config.model.name](
         plans.NUM_CLASSES, width=config.model.width, stem=config.model.stem
     )
-    image = jnp.zeros((1, 32, 32, 3))
+    image = jnp.zeros((1, SIDE, SIDE, 3))
     variables = jax.device_get(net.init(jax.random.key(plan.seed), image))
     if plan.level == "diverged":
         bias = np.asarray(variables["params"][streams.HEAD]["bias"])

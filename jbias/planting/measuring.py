@@ -27,8 +27,6 @@ OCCLUSION = "occlusion"
 _OF_RULES = ("accuracy", "shape_bias")
 _OWN_IMAGES = ("train", "valid")
 
-Numbers = Mapping[measures.Key, Sequence[decisions.Number]]
-
 
 def measure(
     study: making.Study,
@@ -41,25 +39,39 @@ def measure(
     """Measure networks, write readings.csv, and return the readings of those measured so far.
 
     only: keys of calibrating.measures.MEASURES; empty: all. subsamples, draws: sizes and number of
-    subsamples. Rows of other networks and measures stay. Ends early when study.is_due().
+    subsamples. Rows of other networks and measures stay. Networks without a row in networks.csv
+    are left out. Ends early when study.is_due().
     ValueError for an unknown measure, and for a folder of another study.
     """
     study.claim()
     measures.check_keys("measures", only)
     keys = tuple(only) or tuple(measures.MEASURES)
-    path = study.folder / "readings.csv"
+    made = _made_names(study)
     readings: list[rows.Reading] = []
-    for number, plan in enumerate(planned, start=1):
-        if study.is_due():
-            break
-        study.say(f"network {number} of {len(planned)}: {plan.name}")
-        failure = show(study, plan, keys)
-        of_network = read(
-            study, plan, keys, subsamples=subsamples, draws=draws, failure=failure
-        )
-        readings += of_network
-        making.write_rows(path, of_network, rows.Reading)
+    try:
+        for number, plan in enumerate(planned, start=1):
+            if study.is_due():
+                break
+            if plan.name not in made:
+                study.report_failure(plan, "not made, so not measured")
+                continue
+            study.say(f"network {number} of {len(planned)}: {plan.name}")
+            failure = show(study, plan, keys)
+            readings += read(
+                study, plan, keys, subsamples=subsamples, draws=draws, failure=failure
+            )
+    finally:  # Also if a signal stops the command.
+        if readings:
+            making.write_rows(study.folder / "readings.csv", readings, rows.Reading)
     return readings
+
+
+def _made_names(study: making.Study) -> set[str]:
+    """Return the names of the networks in networks.csv."""
+    path = study.folder / "networks.csv"
+    if not path.exists():
+        return set()
+    return {row.network for row in rows.read(path, rows.PlantedNetwork)}
 
 
 def show(study: making.Study, plan: plans.Plan, keys: Sequence[str]) -> str:
@@ -156,6 +168,8 @@ def read(
     folder = study.measured / plan.name
     numbers = read_numbers(folder)
     seconds = read_seconds(folder)
+    tasks = {record.key for key in keys for record in measures.MEASURES[key].records}
+    decided = {task: _decisions(folder, task) for task in tasks}
     is_rule = rules.is_rule(plan)
     readings = []
     for key in keys:
@@ -175,11 +189,14 @@ def read(
         task_keys = {record.key for record in measure.records}
         times = [seconds.get(task) for task in task_keys]
         total = None if None in times else sum(times)
-        images = max((_num_images(folder, task) for task in task_keys), default=0)
+        images = max(
+            (_num_images(folder, task, decided[task]) for task in task_keys), default=0
+        )
         readings.append(_reading(plan, key, value, images, 0, total))
+    with_value = [x.measure for x in readings if x.value is not None]
     for size in subsamples:
         for draw in range(draws):
-            readings += _read_few(study, plan, keys, numbers, size, draw)
+            readings += _read_few(study, plan, with_value, decided, size, draw)
     return readings
 
 
@@ -235,9 +252,15 @@ def read_seconds(folder: pathlib.Path) -> dict[measures.Key, float | None]:
     return seconds
 
 
-def _num_images(folder: pathlib.Path, task: measures.Key) -> int:
-    """Return the number of images that a measure showed of a set; 0 if it was not measured."""
-    by_condition = _decisions(folder, task)
+def _num_images(
+    folder: pathlib.Path,
+    task: measures.Key,
+    by_condition: Mapping[str, decisions.Decisions],
+) -> int:
+    """Return the number of images that a measure showed of a set; 0 if it was not measured.
+
+    by_condition: its decisions.
+    """
     if by_condition:
         return max(len(decided.prediction) for decided in by_condition.values())
     path = folder / "measures" / f"{'@'.join(task)}.json"
@@ -259,29 +282,26 @@ def _read_few(
     study: making.Study,
     plan: plans.Plan,
     keys: Sequence[str],
-    numbers: Numbers,
+    decided: Mapping[measures.Key, Mapping[str, decisions.Decisions]],
     size: int,
     draw: int,
 ) -> list[rows.Reading]:
     """Return readings from `size` random images of each set, for measures of decisions.
 
-    Measures with a set of fewer images, without decisions, or without a value from all images are
-    left out. The subsample of a set is the same for all networks and measures.
+    keys: of measures that have a value from all images. decided: decisions about all images.
+    Measures with a set of fewer images, or without decisions, are left out. The subsample of a set
+    is the same for all networks and measures.
     """
-    folder = study.measured / plan.name
     few_numbers: dict[measures.Key, Sequence[decisions.Number]] = {}
     for task in {
         record.key for key in keys for record in measures.MEASURES[key].records
     }:
-        by_condition = _decisions(folder, task) if task in numbers else {}
-        few = subsample(by_condition, task[1], size, draw)
+        few = subsample(decided[task], task[1], size, draw)
         if few:
             few_numbers[task] = count(_suite_of(study, plan, task), task, few)
     readings = []
     for key in keys:
         measure = measures.MEASURES[key]
-        if streams.undefined_reason(plan.family, measure.needs):
-            continue
         if all(record.key in few_numbers for record in measure.records):
             value = measures.read(measure, few_numbers)
             readings.append(_reading(plan, key, value, size, draw))

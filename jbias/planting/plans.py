@@ -33,7 +33,10 @@ _HIDDEN_FAMILIES = (
     "mixed_images",
     "none",
 )
-_HIDDEN_STREAMS = 100  # First seed of the streams of hidden mixed networks.
+# First seeds of trained networks and of streams. Networks of different kinds have different seeds,
+# so that none share initial weights; seeds below 10 were used in trials.
+_TRAINED_SEED, _STREAM_SEED = 10, 20
+_HIDDEN_STREAM_SEED, _HIDDEN_TRAINED_SEED = 100, 200
 # Failing networks, which have no dial.
 FAILURES: Mapping[str, str] = types.MappingProxyType(
     {
@@ -97,8 +100,10 @@ class Scale(NamedTuple):
 
     rule_dials, trained_dials, mixed_dials: the planned dials of each family.
     shortcut_dials: those of rules and trained networks with a shortcut; they are added to
-    rule_dials and trained_dials, so that there are networks without the shortcut.
-    strengths: of the shortcuts. seeds: of trained networks without a shortcut; there is one with.
+    rule_dials and trained_dials, so that there are networks without the shortcut. Bootstrap
+    intervals need five.
+    strengths: of the shortcuts, which dials have in turns. seeds: of trained networks without a
+    shortcut; there is one with.
     stream_pairs: number of pairs of streams, which mixed networks take in turns.
     epoch_factor: multiplies the epochs of training. train_images: images of a training set.
     hidden_networks: number of hidden networks.
@@ -109,8 +114,8 @@ class Scale(NamedTuple):
     # 0.5, and 83 and 94 % at 0.6.
     trained_dials: tuple[float, ...] = (0.45, 0.5, 0.55)
     mixed_dials: tuple[float, ...] = (0.0, 0.25, 0.4, 0.5, 0.6, 0.75, 1.0)
-    shortcut_dials: tuple[float, ...] = (0.2, 0.5, 0.8)
-    strengths: tuple[float, ...] = (0.25, 0.5)
+    shortcut_dials: tuple[float, ...] = (0.2, 0.45, 0.5, 0.55, 0.8)
+    strengths: tuple[float, ...] = (0.5, 0.25)
     seeds: int = 2
     stream_pairs: int = 5
     epoch_factor: float = 1.0
@@ -179,9 +184,9 @@ def hidden(seed: int, scale: Scale = FULL) -> list[Plan]:
                 level=level,
                 shortcut=shortcut if has_shortcut else "",
                 strength=strength if has_shortcut else 0.0,
-                seed=_HIDDEN_STREAMS + number % scale.stream_pairs
+                seed=_HIDDEN_STREAM_SEED + number % scale.stream_pairs
                 if family.startswith("mixed")
-                else number,
+                else _HIDDEN_TRAINED_SEED + number,
                 hidden=1,
             )
         )
@@ -200,20 +205,24 @@ def _rules(scale: Scale) -> list[Plan]:
         Plan(f"rule-{dial:g}-{level}", "rule", dial, level=level)
         for level, dial in itertools.product(LAPSES, dials)
     ]
-    return plans + _with_shortcuts("rule", scale)
+    return plans + _with_shortcuts("rule", scale, seed=0)
 
 
 def _trained(scale: Scale) -> list[Plan]:
-    """Return trained networks: all dials and seeds after many epochs, and after few."""
+    """Return trained networks: all dials and seeds after many epochs, and after few.
+
+    Each level has seeds of its own. Networks with a shortcut have the first seed of those without.
+    """
     dials = sorted({*scale.trained_dials, *scale.shortcut_dials})
-    combinations = itertools.product(EPOCHS, dials, range(scale.seeds))
-    plans = [
-        Plan(f"trained-{dial:g}-{level}-s{seed}", "trained", dial, level, seed=seed)
-        for level, dial, seed in combinations
-    ]
+    plans = []
+    for number, level in enumerate(EPOCHS):
+        first = _TRAINED_SEED + number * scale.seeds
+        for dial, seed in itertools.product(dials, range(first, first + scale.seeds)):
+            name = f"trained-{dial:g}-{level}-s{seed}"
+            plans.append(Plan(name, "trained", dial, level, seed=seed))
     return [
         *plans,
-        *_with_shortcuts("trained", scale),
+        *_with_shortcuts("trained", scale, seed=_TRAINED_SEED),
         *_agreeing(scale),
     ]
 
@@ -239,25 +248,26 @@ def _agreeing(scale: Scale) -> list[Plan]:
                     seed=seed,
                     options=chosen,
                 )
-                for seed in range(scale.seeds)
+                for seed in range(_TRAINED_SEED, _TRAINED_SEED + scale.seeds)
             ]
     return plans
 
 
-def _with_shortcuts(family: str, scale: Scale) -> list[Plan]:
-    """Return networks of a family with each shortcut at each strength."""
-    combinations = itertools.product(
-        ("colour", "size"), scale.strengths, scale.shortcut_dials
-    )
+def _with_shortcuts(family: str, scale: Scale, *, seed: int) -> list[Plan]:
+    """Return a network of a family with each shortcut at each dial; strengths are in turns."""
+    strengths = itertools.cycle(scale.strengths)
+    strength_by_dial = dict(zip(scale.shortcut_dials, strengths))
     return [
         Plan(
-            f"{family}-{dial:g}-{shortcut}-{strength:g}-s0",
+            f"{family}-{dial:g}-{shortcut}-{strength:g}-s{seed}",
             family,
             dial,
             shortcut=shortcut,
             strength=strength,
+            seed=seed,
         )
-        for shortcut, strength, dial in combinations
+        for shortcut in ("colour", "size")
+        for dial, strength in strength_by_dial.items()
     ]
 
 
@@ -269,7 +279,9 @@ def _mixed(scale: Scale) -> list[Plan]:
     """
     plans = []
     for number, dial in enumerate(scale.mixed_dials):
-        pairs = [number % scale.stream_pairs, (number + 2) % scale.stream_pairs]
+        pairs = [
+            _STREAM_SEED + place % scale.stream_pairs for place in (number, number + 2)
+        ]
         plans.append(
             Plan(f"mixed_logits-{dial:g}", "mixed_logits", dial, seed=pairs[0])
         )

@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, Int, PyTree, Shaped
 from jbias.evals import networks
 
 HEAD = "fc"
+SELECTION = "selection"  # Name of the collection of variables that select a stream.
 _SEED = 1729  # Of the weights of the hash.
 
 
@@ -127,15 +128,29 @@ def mix_logits(
     return net.clone(classes=k), variables
 
 
-def image_hash(image: Float[Array, "b h w 3"], *, salt: int = 0) -> Int[Array, "b"]:
+def selection(share: float, *, salt: int, numbers: int) -> dict[str, np.ndarray]:
+    """Return the arrays by which the bytes of an image select a stream; see `is_first`.
+
+    share: of images that the first stream decides. salt: 0 to 2**32 - 1; selections by different
+    salts are independent. numbers: of bytes of an image.
+    """
+    rng = np.random.default_rng([_SEED, salt])
+    weights = rng.integers(1, 2**32, numbers, dtype=np.uint32) | np.uint32(1)
+    return {
+        "weights": weights,
+        "threshold": np.uint32(min(share * 2**32, 2**32 - 1)),
+        "is_always_first": np.bool_(share >= 1),
+    }
+
+
+def image_hash(
+    image: Float[Array, "b h w 3"], weights: Int[Array, "n"]
+) -> Int[Array, "b"]:
     """Return a hash of each image's bytes, uniform over 0 ... 2**32 - 1.
 
-    image: in [0, 1], rounded to bytes. salt: 0 to 2**32 - 1; hashes by different salts are
-    independent.
+    image: in [0, 1], rounded to bytes. weights: odd random numbers, one per byte.
     """
     values = jnp.round(image * 255).astype(jnp.uint32).reshape(len(image), -1)
-    rng = np.random.default_rng([_SEED, salt])
-    weights = rng.integers(1, 2**32, values.shape[1], dtype=np.uint32) | np.uint32(1)
     mixed = jnp.sum(values * weights[None], axis=1, dtype=jnp.uint32)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
@@ -143,20 +158,20 @@ def image_hash(image: Float[Array, "b h w 3"], *, salt: int = 0) -> Int[Array, "
 
 
 def is_first(
-    image: Float[Array, "b h w 3"], share: float, *, salt: int = 0
+    image: Float[Array, "b h w 3"], selecting: Mapping[str, Shaped[Array, "..."]]
 ) -> Shaped[Array, "b"]:
-    """Return for each image whether the first stream decides: for a share of all images."""
-    if share >= 1:
-        return jnp.ones(len(image), bool)
-    return image_hash(image, salt=salt) < jnp.uint32(share * 2**32)
+    """Return for each image whether the first stream decides. selecting: see `selection`."""
+    is_below = image_hash(image, selecting["weights"]) < selecting["threshold"]
+    return is_below | selecting["is_always_first"]
 
 
 @functools.cache
-def decide_by_image(net: nn.Module, share: float, *, salt: int = 0) -> Callable:
+def decide_by_image(net: nn.Module) -> Callable:
     """Return a function (variables, images) -> logits of the stream that the image selects.
 
-    net: module of `side_by_side`. share: of images that the first stream decides. salt: of the
-    hash. Equal arguments get one function, so that it is compiled once.
+    net: module of `side_by_side`. The variables are those of the module, and a collection SELECTION
+    with the arrays of `selection`: share and salt are no constants of the compiled program, so that
+    all mixtures have one program.
     """
     apply = networks.make_apply(net)
 
@@ -164,9 +179,10 @@ def decide_by_image(net: nn.Module, share: float, *, salt: int = 0) -> Callable:
         variables: PyTree, image: Float[Array, "b h w 3"]
     ) -> Float[Array, "b k"]:
         """Return the first half of the logits for selected images, else the second half."""
-        logits = apply(variables, image)
+        of_streams = {name: variables[name] for name in variables if name != SELECTION}
+        logits = apply(of_streams, image)
         k = logits.shape[1] // 2
-        selected = is_first(image, share, salt=salt)
-        return jnp.where(selected[:, None], logits[:, :k], logits[:, k:])
+        is_selected = is_first(image, variables[SELECTION])
+        return jnp.where(is_selected[:, None], logits[:, :k], logits[:, k:])
 
     return decide

@@ -28,6 +28,12 @@ def row_of(result) -> dict:
     return row
 
 
+def of_all_levels(result):
+    """Return the rows of families over all levels, by family."""
+    table = result.families
+    return table[table["level"] == "all"].set_index("family")
+
+
 def test_a_measure_that_is_the_dial_has_rho_1_and_no_error():
     networks = simulated.networks()
     row = row_of(
@@ -54,8 +60,50 @@ def test_a_reversed_measure_is_reversed_unless_its_direction_is_known():
     assert row["rho"] == pytest.approx(1) and row["error"] == pytest.approx(0, abs=1e-9)
     assert row["bias"] == pytest.approx(0, abs=1e-12)
     row = row_of(analyse(networks, readings, direction=0))
-    assert row["rho"] == pytest.approx(-1)
+    assert row["rho"] == pytest.approx(1)
+    assert (row["expected_direction"], row["direction"]) == (0, -1)
     assert row["verdict"] == measure_results.MEASURES_SHAPE
+
+
+def test_three_levels_are_not_a_measure_however_many_dials_are_at_the_ends():
+    """The error is small over all networks, as most are at the ends, but not in the middle."""
+    networks = [
+        *simulated.networks(),
+        *(
+            network._replace(network=f"{network.network}-{k}")
+            for k in range(6)
+            for network in simulated.networks()
+            if network.dial in (0.0, 1.0)
+        ),
+    ]
+
+    def level_of(network):
+        """Return 0, 1 or 2: low, middle or high."""
+        return float(np.digitize(network.dial, [0.15, 0.85]))
+
+    row = row_of(analyse(networks, simulated.readings(networks, level_of)))
+    assert row["rho_lower"] >= RULES.least_rho and row["error"] <= RULES.most_error
+    assert row["middle_networks"] == 28
+    expected = np.mean([abs(dial - 0.5) for dial in simulated.DIALS[2:9]])
+    assert row["middle_error"] == pytest.approx(expected) and expected > 0.1
+    assert row["verdict"] == measure_results.RANKS
+
+
+def test_without_dials_in_the_middle_there_is_no_verdict():
+    networks = [x for x in simulated.networks() if not 0.1 < x.dial < 0.9]
+    row = row_of(analyse(networks, simulated.readings(networks, lambda x: x.dial)))
+    assert row["networks"] >= RULES.least_networks and row["middle_networks"] == 0
+    assert row["verdict"] == measure_results.TOO_FEW
+
+
+def test_a_value_that_all_images_do_not_give_is_not_taken_from_fewer():
+    networks = simulated.networks()
+    readings = simulated.readings(networks, lambda network: network.dial)
+    readings[0] = readings[0]._replace(value=None, reason="undefined")
+    readings += simulated.readings(networks, lambda network: 0.9, images=120)
+    row = row_of(analyse(networks, readings))
+    assert row["networks"] == len(networks) - 1 and row["without_value"] == 1
+    assert row["rho"] == pytest.approx(1)
 
 
 def test_noise_has_the_error_of_a_guess_and_no_relation():
@@ -92,7 +140,7 @@ def test_wilsons_interval_of_the_dial_covers_it_in_95_of_100_networks():
     networks = simulated.networks(families=("rule", "mixed_images"))
     readings = simulated.binomial_readings(networks, np.random.default_rng(1))
     row = row_of(analyse(networks, readings))
-    assert row["intervals"] == len(networks)
+    assert row["intervals"] == len(networks) / 2  # Those of high accuracy.
     assert row["coverage_lower"] <= 0.95 <= row["coverage_upper"]
     assert abs(row["bias"]) < 0.01
 
@@ -258,6 +306,52 @@ def test_trained_networks_with_a_shortcut_are_compared_by_their_true_dials(
     assert row["lies"] == bool(shift)
 
 
+@pytest.mark.parametrize(("num_dials", "is_tested"), [(4, False), (5, True)])
+def test_a_shortcut_is_tested_with_networks_of_enough_planned_dials(
+    num_dials, is_tested
+):
+    """Those of one planned dial are compared with the same networks, and are one cluster."""
+    dials = simulated.DIALS[1 : 1 + num_dials]
+    moved = [
+        network
+        for strength in (0.5, 0.6)
+        for network in simulated.networks(
+            families=("trained",), shortcut="colour", strength=strength
+        )
+        if network.dial in dials
+    ]
+    networks = [*simulated.networks(), *moved]
+    result = analyse(
+        networks, simulated.readings(networks, lambda x: x.dial + x.strength)
+    )
+    row = pooled(result)
+    assert row["networks"] == 4 * num_dials
+    assert row["is_tested"] == row["lies"] == is_tested
+    assert math.isnan(row["increase_lower"]) != is_tested
+    assert ("colour" in row_of(result)["untested"]) != is_tested
+
+
+def test_a_shortcut_that_was_not_learned_is_not_tested():
+    """Networks whose decisions do not follow the shortcut say nothing about it."""
+    planted = simulated.networks(shortcut="size", strength=0.5)
+    planted = [
+        network._replace(
+            verified_size=0.2,
+            verified_shape=0.8 * network.dial,
+            verified_texture=0.8 * (1 - network.dial),
+        )
+        for network in planted
+    ]
+    networks = [*simulated.networks(), *planted]
+    readings = simulated.readings(networks, lambda x: x.dial + 0.3 * x.strength)
+    result = analyse(networks, readings)
+    assert result.shortcuts.empty and "size" in row_of(result)["untested"]
+    learned = [x._replace(verified_size=0.3) for x in planted[::2]]
+    networks = [*simulated.networks(), *learned, *planted[1::2]]
+    row = pooled(analyse(networks, readings))
+    assert (row["networks"], row["not_learned"]) == (22, 22) and row["is_tested"]
+
+
 def test_networks_with_and_without_a_shortcut_are_paired_by_the_planned_dial():
     """The error of the networks without the shortcut is subtracted, also if their dials differ."""
     base = simulated.leaning(simulated.networks())
@@ -302,7 +396,7 @@ def test_decision_rules_change_no_number_but_bias_and_coverage():
     without = row_of(analyse(networks, of_image_networks))
     for name in ("networks", "rho", "rho_lower", "rho_upper", "error", "verdict"):
         assert with_rules[name] == without[name], name
-    rules = result.families.set_index("family").loc["rule"]
+    rules = of_all_levels(result).loc["rule"]
     assert rules["rho"] == pytest.approx(1) and rules["networks"] == 22
     # Rules are read by the curve of the others.
     curve = result.curves.by_measure["simulated"].knots
@@ -358,6 +452,43 @@ def test_measures_are_compared_with_the_best_by_pairs_of_errors():
     tied = table.loc[["noisy", "also noisy"]]
     assert (tied["behind_best_lower"] <= 0).all()
     assert table.loc["useless", "behind_best_lower"] > 0
+
+
+def test_the_best_measure_has_values_for_nearly_all_networks():
+    """An exact measure of a third of the networks is not what others are compared with."""
+    networks = simulated.networks()
+    rng = np.random.default_rng(1)
+    measures = {"few": simulated.measure(), "noisy": simulated.measure()}
+    readings = simulated.readings(networks, lambda x: x.dial, name="few")
+    readings = [x._replace(value=None) if k % 3 else x for k, x in enumerate(readings)]
+    readings += simulated.readings(
+        networks, lambda x: x.dial + rng.normal(0, 0.1), name="noisy"
+    )
+    rules = rules_lib.Rules(draws=200, least_networks=10, least_middle_networks=5)
+    table = analysis.analyse(networks, readings, rules, measures=measures).measures
+    table = table.set_index("measure")
+    assert table.loc["few", "verdict"] == measure_results.MEASURES_SHAPE
+    assert table.loc["few", "error"] < table.loc["noisy", "error"]
+    assert table.loc["noisy", "behind_best"] == 0 > table.loc["few", "behind_best"]
+
+
+def test_hidden_networks_are_compared_with_the_best_measure_of_the_fixed_curves():
+    """Although another measure is exact on them."""
+    networks = [*simulated.networks(), *simulated.networks(hidden=1)]
+    rng = np.random.default_rng(1)
+    measures = {"best": simulated.measure(), "second": simulated.measure()}
+    readings = simulated.readings(
+        networks, lambda x: x.dial + x.hidden * rng.normal(0, 0.05), name="best"
+    )
+    readings += simulated.readings(
+        networks, lambda x: x.dial + (1 - x.hidden) * rng.normal(0, 0.05), name="second"
+    )
+    fixed = analysis.analyse(networks, readings, RULES, measures=measures).curves
+    table = analysis.analyse(
+        networks, readings, RULES, measures=measures, frozen=fixed
+    ).measures.set_index("measure")
+    assert table.loc["second", "error"] < table.loc["best", "error"]
+    assert table.loc["best", "behind_best"] == 0 > table.loc["second", "behind_best"]
 
 
 def networks_not_as_planted():
@@ -444,10 +575,13 @@ def test_coverage_is_that_of_each_family():
         else reading
         for reading in simulated.binomial_readings(networks, rng)
     ]
-    families = analyse(networks, readings).families.set_index("family")
+    result = analyse(networks, readings)
+    families = of_all_levels(result)
     assert families.loc["trained", "coverage"] == 0
     assert families.loc["rule", "coverage"] > 0.8
     assert (families["intervals"] == 22).all()
+    by_level = result.families.set_index(["family", "level"])
+    assert by_level.loc[("rule", "low"), "intervals"] == 11
 
 
 def test_the_time_of_a_measure_is_that_of_networks_that_see_images():
@@ -567,7 +701,7 @@ def test_a_family_whose_dial_is_no_share_is_ranked_among_itself_only():
     assert row["error"] == pytest.approx(0, abs=1e-12)
     assert row["rho_verified"] == pytest.approx(1)
     assert row["bias_verified"] == pytest.approx(0, abs=1e-12)
-    families = result.families.set_index("family")
+    families = of_all_levels(result)
     assert families.loc["mixed_logits", "rho"] == pytest.approx(1)
     assert math.isnan(families.loc["mixed_logits", "error"])
     assert families.loc["mixed_logits", "networks"] == len(weighted)

@@ -5,6 +5,7 @@ import pytest
 from jbias.calibrating import rows
 from jbias.evals import runner
 from jbias.planting import making, measuring, plans, rules
+from tests.calibrating import simulated
 
 PLAN = plans.Plan("rule-a", "rule", 0.5)
 FAILING = plans.Plan("none-a", "none", None, level="chance")
@@ -57,6 +58,10 @@ def test_failures_are_said_and_counted_for_networks_with_a_dial_only(
     """A failed measure is a reason in the table, not just an empty value."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     study, lines = study_in(tmp_path / "study")
+    made = [
+        simulated.networks()[0]._replace(network=plan.name) for plan in (PLAN, FAILING)
+    ]
+    making.write_rows(study.folder / "networks.csv", made, rows.PlantedNetwork)
     monkeypatch.setattr(runner, "run_suite", lambda *_, **__: ["it broke"])
     readings = measuring.measure(study, [PLAN, FAILING], only=["shape_bias"])
     assert {x.reason for x in readings if x.network == "rule-a"} == {"it broke"}

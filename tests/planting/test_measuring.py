@@ -115,6 +115,25 @@ def test_a_second_call_shows_nothing_again_and_changes_no_table(study, monkeypat
     assert [(study.folder / name).read_text() for name in tables] == texts
 
 
+def test_a_network_that_is_not_made_is_not_measured_and_breaks_no_table(study, capsys):
+    plan = plans.Plan("rule-missing", "rule", 0.5)
+    measuring.measure(study, [*PLANNED, plan], subsamples=(60,), draws=2)
+    assert study.failures == ["rule-missing: not made, so not measured"]
+    study.failures.clear()
+    readings = rows.read(study.folder / "readings.csv", rows.Reading)
+    assert {x.network for x in readings} == {x.name for x in PLANNED}
+
+
+def test_a_value_that_is_undefined_from_all_images_is_not_read_from_fewer(readings):
+    without_value = {
+        (network, key)
+        for (network, key, _, draw), reading in readings.items()
+        if reading.value is None and draw == 0
+    }
+    few = {(network, key) for (network, key, images, _) in readings if images == 60}
+    assert few and not few & without_value
+
+
 def test_a_study_without_time_starts_no_network(tmp_path):
     late = making.Study(
         tmp_path, scale=plans.SMOKE, say=lambda line: None, is_due=lambda: True

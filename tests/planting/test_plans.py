@@ -83,10 +83,31 @@ def test_trained_networks_of_each_level_and_design_are_a_group():
     assert all(plan.group == plan.family for plan in untrained)
 
 
-def test_hidden_mixed_networks_have_streams_of_their_own():
-    visible_seeds = {plan.seed for plan in plans.visible() if plan.family == "trained"}
-    mixed = [plan for plan in plans.hidden(1) if plan.family.startswith("mixed")]
-    assert mixed and not visible_seeds & {plan.seed for plan in mixed}
+def test_trained_networks_and_streams_of_each_set_have_seeds_of_their_own():
+    """Seeds below 10 were used in trials, from which the rules were made."""
+    seeds = {}
+    for plan in (*plans.visible(), *plans.hidden(1)):
+        kind = "mixed" if plan.family.startswith("mixed") else plan.family
+        if kind in ("trained", "mixed"):
+            level = plan.level if kind == "trained" and not plan.hidden else ""
+            seeds.setdefault((kind, level, plan.hidden), set()).add(plan.seed)
+    for first, second in itertools.combinations(seeds.values(), 2):
+        assert not first & second or min(first) in (10, 12)  # Levels of one kind.
+    levels = {k: v for k, v in seeds.items() if k[0] == "trained" and not k[2]}
+    assert not levels["trained", "high", 0] & levels["trained", "low", 0]
+    assert min(itertools.chain(*seeds.values())) >= 10
+
+
+def test_networks_with_a_shortcut_are_enough_for_an_interval():
+    rules = rules_lib.Rules()
+    for shortcut in ("colour", "size"):
+        planted = [
+            plan
+            for plan in plans.visible()
+            if plan.family == "trained" and plan.shortcut == shortcut
+        ]
+        assert len({plan.dial for plan in planted}) >= rules.least_shortcut_networks
+        assert {plan.strength for plan in planted} == {*plans.FULL.strengths}
 
 
 def test_each_range_of_accuracy_may_have_enough_trained_networks():

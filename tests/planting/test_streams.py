@@ -62,8 +62,10 @@ def test_mixed_logits_are_the_weighted_sum_and_open_as_a_network(pair, apart, tm
 
 def test_each_image_is_decided_by_the_stream_that_its_bytes_select(pair, apart):
     net, variables = streams.side_by_side(pair[0], pair[1])
-    decided = np.asarray(streams.decide_by_image(net, 0.5)(variables, IMAGES))
-    first = np.asarray(streams.is_first(IMAGES, 0.5))
+    selecting = streams.selection(0.5, salt=0, numbers=IMAGES[0].size)
+    decide = streams.decide_by_image(net)
+    decided = np.asarray(decide({**variables, streams.SELECTION: selecting}, IMAGES))
+    first = np.asarray(streams.is_first(IMAGES, selecting))
     expected = np.where(first[:, None], apart[0], apart[1])
     np.testing.assert_allclose(decided, expected, rtol=1e-4)
 
@@ -75,16 +77,18 @@ def test_the_first_stream_decides_its_share_of_images():
     images[:, 3, 4, 0] = np.arange(4000) % 256
     images[:, 5, 6, 1] = np.arange(4000) // 256
     images = jnp.asarray(images / 255, jnp.float32)
-    selected = {
-        share: np.asarray(streams.is_first(images, share, salt=int(10 * share)))
-        for share in (0.2, 0.7)
-    }
+
+    def select(share):
+        """Return which images the first stream decides, by a salt of the share's own."""
+        selecting = streams.selection(share, salt=int(10 * share), numbers=32 * 32 * 3)
+        return np.asarray(streams.is_first(images, selecting))
+
+    selected = {share: select(share) for share in (0.2, 0.7)}
     for share, is_first in selected.items():
         assert abs(is_first.mean() - share) < 5 * np.sqrt(share * (1 - share) / 4000)
     both = (selected[0.2] & selected[0.7]).mean()
     assert abs(both - 0.2 * 0.7) < 5 * np.sqrt(0.14 * 0.86 / 4000)
-    assert np.asarray(streams.is_first(images, 1.0)).all()
-    assert not np.asarray(streams.is_first(images, 0.0)).any()
+    assert select(1.0).all() and not select(0.0).any()
 
 
 def test_other_architectures_are_refused(pair):

@@ -103,9 +103,7 @@ def test_seeds_for_t_are_the_fewest():
         result = stats.seeds_for_t(difference=effect, deviation=1)
         n = np.arange(2, result + 1)
         critical = scipy.stats.t.isf(0.025, 2 * n - 2)
-        *fewer, power = scipy.stats.nct.sf(
-            critical, 2 * n - 2, effect * np.sqrt(n / 2)
-        )
+        *fewer, power = scipy.stats.nct.sf(critical, 2 * n - 2, effect * np.sqrt(n / 2))
         assert power >= 0.8 > max(fewer, default=0)
     assert stats.seeds_for_t(difference=0.01, deviation=1) == 156979
 
