@@ -61,6 +61,7 @@ def test_failures_are_said_and_counted_for_networks_with_a_dial_only(
     made = [
         simulated.networks()[0]._replace(network=plan.name) for plan in (PLAN, FAILING)
     ]
+    study.claim()
     making.write_rows(study.folder / "networks.csv", made, rows.PlantedNetwork)
     monkeypatch.setattr(runner, "run_suite", lambda *_, **__: ["it broke"])
     readings = measuring.measure(study, [PLAN, FAILING], only=["shape_bias"])
