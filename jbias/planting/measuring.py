@@ -46,13 +46,13 @@ def measure(
     study.claim()
     measures.check_keys("measures", only)
     keys = tuple(only) or tuple(measures.MEASURES)
-    made = _made_names(study)
+    made_names = _made_names(study)
     readings: list[rows.Reading] = []
     try:
         for number, plan in enumerate(planned, start=1):
             if study.is_due():
                 break
-            if plan.name not in made:
+            if plan.name not in made_names:
                 study.report_failure(plan, "not made, so not measured")
                 continue
             study.say(f"network {number} of {len(planned)}: {plan.name}")
