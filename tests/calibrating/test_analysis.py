@@ -310,7 +310,7 @@ def test_trained_networks_with_a_shortcut_are_compared_by_their_true_dials(
 def test_a_shortcut_is_tested_with_networks_of_enough_planned_dials(
     num_dials, is_tested
 ):
-    """Those of one planned dial are compared with the same networks, and are one cluster."""
+    """Networks of one planned dial are compared with the same networks: they are one cluster."""
     dials = simulated.DIALS[1 : 1 + num_dials]
     moved = [
         network
