@@ -58,11 +58,11 @@ def test_failures_are_said_and_counted_for_networks_with_a_dial_only(
     """A failed measure is a reason in the table, not just an empty value."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     study, lines = study_in(tmp_path / "study")
-    made = [
+    made_networks = [
         simulated.networks()[0]._replace(network=plan.name) for plan in (PLAN, FAILING)
     ]
     study.claim()
-    making.write_rows(study.folder / "networks.csv", made, rows.PlantedNetwork)
+    making.write_rows(study.folder / "networks.csv", made_networks, rows.PlantedNetwork)
     monkeypatch.setattr(runner, "run_suite", lambda *_, **__: ["it broke"])
     readings = measuring.measure(study, [PLAN, FAILING], only=["shape_bias"])
     assert {x.reason for x in readings if x.network == "rule-a"} == {"it broke"}
