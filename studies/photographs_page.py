@@ -1,339 +1,155 @@
-"""Test the claims about photographs, and write the tables of their section in docs/results.md.
+"""Write the tables and the figure of docs/photographs.md.
 
     python -m studies.photographs_page
 
 Reads the studies `photographs` and `held-out-styles` in docs/results/all.csv, and in
 docs/results/photographs the claims (claims.json) and the validation accuracies that choose each
-method's learning rate (rates.json). Writes studies/results/photographs.md.
+method's learning rate (rates.json). Tests the claims (`studies.photographs_tests`) and prints the
+tables. When all runs have results, also writes studies/results/photographs.md and --figure;
+before, there are no verdicts.
 
-Each claim is tested as claims.json says, with the changes of amendments.json, and again at each
-learning rate, over blocks of test sets, and without any one seed. Claims about methods that lack
-scores of a seed are listed as "no scores", and the methods in tables as "not run".
-
-Takes about five seconds on two cores.
+Takes about a minute on two cores.
 """
 
-import json
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-import scipy.stats
 
 from jbias import stats
+from jbias.report import plots
+from jbias.runtime import cli
 from studies import all_results, command, photographs
+from studies import photographs_scores as scores_lib
+from studies import photographs_tests as tests
 
-ROOT = pathlib.Path(__file__).parents[1]
-FOLDER = ROOT / "docs/results/photographs"
-LEVEL = 0.05
-NOT_RUN = "not run"
-MEAN, ALL = "mean", "all"  # Instead of the name of a set, in claims.
-BLOCKS = {  # Test sets that count as one.
-    photographs.PHOTOGRAPHS: {
-        "val": "photographs",
-        "cue-conflict": "stimuli",
-        "edge": "stimuli",
-        "silhouette": "stimuli",
-    },
-    photographs.HELD_OUT: {
-        "photo": "photographs",
-        "art_painting": "art",
-        "cartoon": "drawings",
-        "sketch": "drawings",
-    },
+FILE = command.RESULTS / "photographs.md"
+FIGURE = command.DOCS / "photographs.svg"
+NOT_RUN, NONE = "not run", "–"
+NAMES = {
+    "erm": "ERM",
+    "eoa": "EoA",
+    "swad": "SWAD",
+    "sam": "SAM",
+    "sagnet": "SagNet",
+    "padain": "pAdaIN",
+    "stylized_erm": "Stylized ERM",
+    "infodrop": "InfoDrop",
+    "debiased": "Debiased",
+    "deepaugment-cae": "DeepAugment (CAE)",
+    "deepaugment-edsr": "DeepAugment (EDSR)",
 }
-# Difference of accuracies or shape biases for which power is computed.
-DIFFERENCE = 0.05
-SIMULATIONS = 2000
-Scores = dict[str, np.ndarray]  # By method: scores of seeds, in their order.
+# (metric, set) by heading.
+PHOTOGRAPH_COLUMNS = {
+    "shape bias": ("shape_bias", "cue-conflict"),
+    "neither cue": ("fraction_neither", "cue-conflict"),
+    "val": ("accuracy", "val"),
+    "cue-conflict": ("accuracy", "cue-conflict"),
+    "edge": ("accuracy", "edge"),
+    "silhouette": ("accuracy", "silhouette"),
+}
+STYLE_COLUMNS = {name: ("accuracy", name) for name in photographs.STYLES} | {
+    "mean": ("accuracy", scores_lib.MEAN)
+}
+# Cue conflicts whose texture is of another of the eleven classes: shape bias counts these.
+CONFLICTS = 550
+# Scores of guessing: 26 classes on val; eleven on Geirhos' stimuli, as a decision among the
+# sixteen classes can only be one of those that were trained; seven classes of PACS.
+GUESSING = {
+    "shape bias": 1 / 2,
+    "neither cue": 9 / 11,
+    "val": 1 / 26,
+    "cue-conflict": 1 / 11,
+    "edge": 1 / 11,
+    "silhouette": 1 / 11,
+} | dict.fromkeys(STYLE_COLUMNS, 1 / 7)
+# The images of the largest class and of the set, counted in the folders of PACS: horse, elephant,
+# person, person.
+LARGEST_CLASS = {
+    "sketch": 816 / 3929,
+    "cartoon": 457 / 2344,
+    "art_painting": 449 / 2048,
+    "photo": 432 / 1670,
+}
+LARGEST_CLASS["mean"] = sum(LARGEST_CLASS.values()) / len(LARGEST_CLASS)
+# (study, metric, set) of the scores that rates, figure and power are shown for, by heading.
+MAIN_SCORES = {
+    "shape bias": (photographs.PHOTOGRAPHS, "shape_bias", "cue-conflict"),
+    "val": (photographs.PHOTOGRAPHS, "accuracy", "val"),
+    "mean of styles": (photographs.HELD_OUT, "accuracy", scores_lib.MEAN),
+}
+GUESSING_OF_MAIN = {"shape bias": 1 / 2, "val": 1 / 26, "mean of styles": 1 / 7}
 
 
-class Verdict(NamedTuple):
-    """A claim, its test, and what becomes of it.
+def points(value: float) -> str:
+    """Return a difference of fractions as points with a sign and one decimal; a dash for NaN."""
+    if np.isnan(value):
+        return NONE
+    return f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")  # No −0.0.
 
-    p: adjusted where the claim belongs to a family; NaN without scores of all seeds.
-    difference: of means, as a fraction; NaN for a claim that all methods differ. rate_pvalues:
-    p at each learning rate, not adjusted. power: of the test if the difference is 5 points (if
-    it is 0, for a claim of equality); NaN if all methods differ. changes: reasons why a
-    significant verdict is withdrawn.
+
+def with_interval(value: float, ends: tuple[float, float]) -> str:
+    """Return a difference in points with its interval in brackets; a dash for NaN."""
+    if np.isnan(value):
+        return NONE
+    return f"{points(value)} [{points(ends[0])}, {points(ends[1])}]"
+
+
+def p_text(p: float, standard_error: float = 0.0) -> str:
+    """Return p as text; a dash for NaN.
+
+    Four decimals and "± standard error" if p is within three standard errors of LEVEL. Smaller p
+    than 0.0001 are not shown, as Dunnett's is computed with an error of that size.
     """
-
-    claim: Mapping[str, Any]
-    p: float
-    difference: float
-    rate_pvalues: tuple[float, ...]
-    power: float
-    changes: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The verdict in words."""
-        if np.isnan(self.p):
-            return "no scores"
-        if self.p >= LEVEL:
-            return "undecided"
-        if self.changes:
-            return "withdrawn"
-        is_as_claimed = self.claim["relation"] != "above" or self.difference > 0
-        return "confirmed" if is_as_claimed else "the opposite holds"
+    if np.isnan(p):
+        return NONE
+    if abs(p - tests.LEVEL) < 3 * standard_error:
+        return f"{p:.4f} ± {standard_error:.4f}"
+    if p < 1e-4:
+        return "< 0.0001"
+    return all_results.p_value(p)
 
 
-def chosen_rates(study: str) -> dict[tuple[str, str], float]:
-    """Return the rate that validation of the tuning seed chose, by method and held-out style."""
-    accuracies = json.loads((FOLDER / "rates.json").read_text()).get(study, {})
-    chosen = {}
-    for cell in photographs.cells([*photographs.METHODS]):
-        name = cell.name.rpartition("/")[2]
-        if cell.study == study and name in accuracies:
-            by_rate = {
-                float(rate): -1.0 if accuracy is None else accuracy  # None: diverged.
-                for rate, accuracy in accuracies[name].items()
-            }
-            chosen[cell.method, cell.style] = max(sorted(by_rate), key=by_rate.get)
-    return chosen
+def spread(values: np.ndarray, unit: float = 100.0, digits: int = 1) -> str:
+    """Return "mean [lowest, highest]" of values times `unit`."""
+    mean, low, high = (unit * x for x in (np.mean(values), min(values), max(values)))
+    return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def rows_at(study: str, metric: str, rate: float | None) -> pd.DataFrame:
-    """Return the rows of a study at one rate; None: at each method's chosen rate.
-
-    For held-out styles, a method has a chosen rate for each style.
-    """
-    rows = all_results.rows_of(study, metric)
-    if rate is not None:
-        return rows[rows["rate"] == rate]
-    chosen = chosen_rates(study)
-    is_held_out = study == photographs.HELD_OUT
-    keys = zip(rows["method"], rows["dataset"] if is_held_out else [""] * len(rows))
-    expected = [chosen.get(key, np.nan) for key in keys]
-    return rows[rows["rate"] == expected]
+def outcome_p(outcome: tests.Outcome) -> str:
+    """Return p of an outcome as text."""
+    return p_text(outcome.p, outcome.standard_error)
 
 
-def scores_of(rows: pd.DataFrame, name: str) -> Scores:
-    """Return the scores on a set, or their mean over sets if `name` is MEAN, by method.
-
-    Methods without a score of each seed, on each set for MEAN, are left out.
-    """
-    sets = sorted({*rows["dataset"]}) if name == MEAN else [name]
-    table = rows.pivot_table(index="method", columns=["dataset", "run"], values="score")
-    columns = pd.MultiIndex.from_product([sets, photographs.SEEDS])
-    complete = table.reindex(columns=columns).dropna()
-    return {
-        method: row.to_numpy().reshape(len(sets), -1).mean(axis=0)
-        for method, row in complete.iterrows()
-    }
-
-
-def dunnett_pvalue(scores: Scores, method: str) -> float:
-    """Return p of Dunnett's two-sided test of a method against ERM, among all methods."""
-    compared = [name for name in scores if name != "erm"]
-    samples = [scores[name] for name in compared]
-    result = scipy.stats.dunnett(
-        *samples, control=scores["erm"], random_state=np.random.default_rng(0)
-    )
-    return float(result.pvalue[compared.index(method)])
-
-
-def equivalence_pvalues(
-    first: np.ndarray, second: np.ndarray, margin: float
-) -> np.ndarray:
-    """Return p of two one-sided Welch tests that means differ by less than `margin`.
-
-    first, second: scores of seeds along the last axis.
-    """
-    lower = scipy.stats.ttest_ind(
-        first + margin, second, axis=-1, equal_var=False, alternative="greater"
-    )
-    upper = scipy.stats.ttest_ind(
-        first - margin, second, axis=-1, equal_var=False, alternative="less"
-    )
-    return np.maximum(lower.pvalue, upper.pvalue)
-
-
-def welch_pvalue(first: np.ndarray, second: np.ndarray) -> float:
-    """Return p of Welch's two-sided test that two means are equal."""
-    return float(scipy.stats.ttest_ind(first, second, equal_var=False).pvalue)
-
-
-def mean_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return mean scores over seeds, data sets by methods, of methods with all sets."""
-    table = rows.pivot_table(index="dataset", columns="method", values="score")
-    return table.dropna(axis=1)
-
-
-def seed_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return mean scores over the sets, seeds by methods, of methods with all scores."""
-    return pd.DataFrame(scores_of(rows, MEAN))
-
-
-def differ_pvalue(rows: pd.DataFrame) -> float:
-    """Return p of Friedman's permutation test that all methods are equal; blocks are seeds."""
-    table = seed_table(rows)
-    return float(stats.friedman_permutation(table, larger_is_better=True).pvalue)
-
-
-def registered_differ_pvalue(rows: pd.DataFrame) -> float:
-    """Return p of the registered test: Friedman's after Iman and Davenport, over sets."""
-    return float(stats.friedman(mean_table(rows), larger_is_better=True).pvalue)
-
-
-def pvalue(claim: Mapping[str, Any], rate: float | None) -> tuple[float, float]:
-    """Return p of a claim and the difference of means to ERM at a rate.
-
-    rate: None for each method's chosen rate. Both are NaN if the method or ERM lacks scores
-    of a seed; the difference is NaN for a claim that all methods differ.
-    """
-    rows = rows_at(claim["study"], claim["metric"], rate)
-    if not is_testable(claim, rows):
-        return float("nan"), float("nan")
-    if claim["relation"] == "differ":
-        return differ_pvalue(rows), float("nan")
-    scores = scores_of(rows, claim["set"])
-    method, erm = scores[claim["method"]], scores["erm"]
-    difference = float(method.mean() - erm.mean())
-    if claim["relation"] == "within":
-        p = float(equivalence_pvalues(method, erm, claim["margin"]))
-        return p, difference
-    return dunnett_pvalue(scores, claim["method"]), difference
-
-
-def power(claim: Mapping[str, Any]) -> float:
-    """Return the power of a claim's test of the method's and ERM's seeds, without adjustment.
-
-    For "above": Welch's test at a difference of DIFFERENCE. For "within": the two one-sided
-    tests of normal scores with equal means, by simulation. NaN for "differ", and without scores.
-    """
-    rows = rows_at(claim["study"], claim["metric"], None)
-    if claim["relation"] == "differ" or not is_testable(claim, rows):
-        return float("nan")
-    scores = scores_of(rows, claim["set"])
-    deviations = [scores[name].std(ddof=1) for name in (claim["method"], "erm")]
-    count = len(photographs.SEEDS)
-    rng = np.random.default_rng(0)
-    draws = [
-        rng.normal(0.0, deviation, size=(SIMULATIONS, count))
-        for deviation in deviations
-    ]
-    first, second = draws
-    if claim["relation"] == "within":
-        pvalues = equivalence_pvalues(first, second, claim["margin"])
-    else:
-        result = scipy.stats.ttest_ind(
-            first + DIFFERENCE, second, axis=1, equal_var=False
-        )
-        pvalues = result.pvalue
-    return float(np.mean(pvalues < LEVEL))
-
-
-def changes(
-    claim: Mapping[str, Any], difference: float, rate_pvalues: Sequence[float]
-) -> tuple[str, ...]:
-    """Return the reasons to withdraw a significant verdict: what changes it.
-
-    difference: of means at the chosen rates. rate_pvalues: p at each of photographs.RATES.
-    """
-    is_directed = claim["relation"] == "above"
-    reasons = []
-    for rate, rate_p in zip(photographs.RATES, rate_pvalues, strict=True):
-        _, rate_difference = pvalue(claim, rate)
-        is_reversed = is_directed and rate_difference * difference <= 0
-        if is_reversed or not rate_p < LEVEL:
-            reasons.append(f"rate {rate:g}")
-    rows = rows_at(claim["study"], claim["metric"], None)
-    if claim["relation"] == "differ":
-        table = mean_table(rows)
-        labels = [BLOCKS[claim["study"]][name] for name in table.index]
-        blocked = stats.friedman_blocked(table, blocks=labels, larger_is_better=True)
-        if blocked.pvalue >= LEVEL:
-            reasons.append(f"{len({*labels})} blocks")
-        return tuple(reasons)
-    if not is_directed:
-        return tuple(reasons)
-    scores = scores_of(rows, claim["set"])
-    if welch_pvalue(scores[claim["method"]], scores["erm"]) >= LEVEL:
-        reasons.append("Welch's test")
-    if claim["set"] == MEAN:
-        for block in dict.fromkeys(BLOCKS[claim["study"]].values()):
-            names = [k for k, v in BLOCKS[claim["study"]].items() if v == block]
-            scores = scores_of(rows[rows["dataset"].isin(names)], MEAN)
-            block_difference = scores[claim["method"]].mean() - scores["erm"].mean()
-            if block_difference * difference <= 0:
-                reasons.append(f"block {block}")
-    scores = scores_of(rows, claim["set"])
-    for number, seed in enumerate(photographs.SEEDS):
-        method, erm = (
-            np.delete(scores[name], number) for name in (claim["method"], "erm")
-        )
-        if (method.mean() - erm.mean()) * difference <= 0:
-            reasons.append(f"without seed {seed}")
-    return tuple(reasons)
-
-
-def verdicts() -> list[Verdict]:
-    """Return the verdict of each registered claim, in order."""
-    claims = json.loads((FOLDER / "claims.json").read_text())["claims"]
-    tests = [pvalue(claim, None) for claim in claims]
-    pvalues = [p for p, _ in tests]
-    family = [
-        i
-        for i, claim in enumerate(claims)
-        if claim["relation"] != "differ" and not np.isnan(pvalues[i])
-    ]
-    adjusted = stats.adjust([pvalues[i] for i in family], "holm") if family else []
-    for i, p in zip(family, adjusted, strict=True):
-        pvalues[i] = float(p)
-    results = []
-    for claim, p, (_, difference) in zip(claims, pvalues, tests, strict=True):
-        rate_pvalues = tuple(pvalue(claim, rate)[0] for rate in photographs.RATES)
-        is_significant = p < LEVEL
-        reasons = changes(claim, difference, rate_pvalues) if is_significant else ()
-        results.append(
-            Verdict(
-                claim,
-                p=p,
-                difference=difference,
-                rate_pvalues=rate_pvalues,
-                power=power(claim),
-                changes=reasons,
-            )
-        )
-    return results
-
-
-def is_testable(claim: Mapping[str, Any], rows: pd.DataFrame) -> bool:
-    """Return True if the method of a claim, and ERM, have scores of all seeds in the rows."""
-    if rows.empty:
-        return False
-    if claim["relation"] == "differ":
-        return len(seed_table(rows).columns) > 2
-    return {claim["method"], "erm"} <= {*scores_of(rows, claim["set"])}
-
-
-def claims_table(results: Sequence[Verdict]) -> str:
+def claims_table(results: Sequence[tests.Verdict]) -> str:
     """Return the registered claims with their verdicts as Markdown."""
-
-    def number(value: float, text: str) -> str:
-        """Return the text of a value, or a dash for NaN."""
-        return "–" if np.isnan(value) else text
-
     lines = []
     for verdict in results:
-        rate_pvalues = [number(p, all_results.p_value(p)) for p in verdict.rate_pvalues]
-        points, p = 100 * verdict.difference, verdict.p
+        blocked = verdict.over_blocks
         lines.append(
             (
-                verdict.claim["text"],
-                number(points, f"{points:+.1f}"),
-                number(p, all_results.p_value(p)),
-                *rate_pvalues,
-                number(verdict.power, f"{100 * verdict.power:.0f} %"),
+                f"{verdict.claim['id']}. {verdict.claim['text']}",
+                with_interval(verdict.chosen.difference, verdict.interval),
+                outcome_p(verdict.chosen),
+                *(outcome_p(outcome) for outcome in verdict.at_rates),
+                outcome_p(blocked) if blocked else NONE,
+                p_text(verdict.chosen.welch),
                 verdict.text,
-                ", ".join(verdict.changes) or "–",
+                ", ".join(verdict.changes) or NONE,
             )
         )
-    rates = [f"p at rate {rate:g}" for rate in photographs.RATES]
-    head = ("Registered claim", "points", "p", *rates, "power", "verdict", "changes")
+    rates = [f"p (Holm) at rate {rate:g}" for rate in photographs.RATES]
+    head = (
+        "Registered claim",
+        "points [interval]",
+        "p (Holm)",
+        *rates,
+        "p (Holm), mean of blocks",
+        "p (Welch)",
+        "verdict",
+        "what changes it",
+    )
     return all_results.table(head, lines)
 
 
@@ -341,123 +157,284 @@ def registered_tests_line() -> str:
     """Return p of the registered tests that all methods are equal, which do not decide."""
     items = []
     for study in (photographs.HELD_OUT, photographs.PHOTOGRAPHS):
-        rows = rows_at(study, "accuracy", None)
-        if not rows.empty and len(mean_table(rows).columns) > 2:
-            p = all_results.p_value(registered_differ_pvalue(rows))
-            items.append(f"{study} {p}")
-    return f"Friedman's test over sets, as registered (p): {', '.join(items)}\n"
+        rows = scores_lib.rows_at(study, "accuracy", None)
+        items.append(f"{study} {p_text(tests.registered_differ_pvalue(rows))}")
+    return f"Friedman's test over sets, as registered (p): {', '.join(items)}.\n"
+
+
+def missing_line() -> str:
+    """Return the methods whose seeds diverged, as a line."""
+    missing = scores_lib.missing_scores()
+    return f"Diverged, without scores: {'; '.join(missing) or 'none'}.\n"
 
 
 def scores_table(study: str, columns: Mapping[str, tuple[str, str]]) -> str:
-    """Return medians [lowest, highest] of the seeds in %, methods by columns, as Markdown.
+    """Return means [lowest, highest] of the seeds in %, methods by columns, as Markdown.
 
-    columns: (metric, set) by heading.
+    columns: (metric, set) by heading. The last lines are of guessing and, for held-out styles, of
+    choosing the set's largest class.
     """
     by_heading = {
-        heading: scores_of(rows_at(study, metric, None), name)
+        heading: scores_lib.scores_of(scores_lib.rows_at(study, metric, None), name)
         for heading, (metric, name) in columns.items()
     }
-    chosen = chosen_rates(study)
-    lines = []
-    for method in photographs.METHODS:
-        rates = sorted({rate for (name, _), rate in chosen.items() if name == method})
-        cells = [_spread(scores, method) for scores in by_heading.values()]
-        lines.append((method, ", ".join(f"{x:g}" for x in rates), *cells))
-    return all_results.table(("Method", "rate", *columns), lines)
+    lines = [
+        (NAMES[method], *(_cell(scores, method) for scores in by_heading.values()))
+        for method in photographs.METHODS
+    ]
+    levels = {"guessing": GUESSING}
+    if study == photographs.HELD_OUT:
+        levels["always the largest class"] = LARGEST_CLASS
+    for name, level in levels.items():
+        lines.append((name, *(f"{100 * level[heading]:.1f}" for heading in columns)))
+    head, lines = ["Method, %", *columns], [list(line) for line in lines]
+    if study == photographs.PHOTOGRAPHS:
+        head.insert(2, f"decisions, of {CONFLICTS}")
+        for method, line in zip(photographs.METHODS, lines):
+            line.insert(2, _decisions(by_heading["neither cue"], method))
+        lines[-1].insert(2, f"{CONFLICTS * (1 - GUESSING['neither cue']):.0f}")
+    return all_results.table(tuple(head), [tuple(line) for line in lines])
 
 
-def _spread(scores: Scores, method: str) -> str:
-    """Return median [lowest, highest] of a method's seeds in %, or that it was not run."""
-    return all_results.spread(100 * scores[method]) if method in scores else NOT_RUN
+def _cell(scores: scores_lib.Scores, method: str) -> str:
+    """Return mean [lowest, highest] of a method's seeds in %, or that it was not run."""
+    return spread(scores[method]) if method in scores else NOT_RUN
+
+
+def _decisions(neither: scores_lib.Scores, method: str) -> str:
+    """Return mean [lowest, highest] of the conflicts that seeds decide for either cue."""
+    if method not in neither:
+        return NOT_RUN
+    return spread(1 - neither[method], unit=CONFLICTS, digits=0)
 
 
 def rates_table() -> str:
-    """Return medians [lowest, highest] of the seeds in % at each learning rate, as Markdown."""
-    columns = {
-        "shape bias": (photographs.PHOTOGRAPHS, "shape_bias", "cue-conflict"),
-        "val": (photographs.PHOTOGRAPHS, "accuracy", "val"),
-        "mean of styles": (photographs.HELD_OUT, "accuracy", MEAN),
-    }
+    """Return means [lowest, highest] of the seeds in % at each learning rate, as Markdown."""
     by_heading = {
-        f"{heading} at {rate:g}": scores_of(rows_at(study, metric, rate), name)
-        for heading, (study, metric, name) in columns.items()
+        f"{heading} at {rate:g}": scores_lib.scores_of(
+            scores_lib.rows_at(study, metric, rate), name
+        )
+        for heading, (study, metric, name) in MAIN_SCORES.items()
         for rate in photographs.RATES
     }
     lines = [
-        (method, *(_spread(scores, method) for scores in by_heading.values()))
+        (NAMES[method], *(_cell(scores, method) for scores in by_heading.values()))
         for method in photographs.METHODS
     ]
-    return all_results.table(("Method", *by_heading), lines)
+    return all_results.table(("Method, %", *by_heading), lines)
+
+
+def choices_table() -> str:
+    """Return the tuning seed's validation accuracies and the chosen rates as Markdown.
+
+    Rows are methods; columns are the photographs and the held-out styles.
+    """
+    chosen = {study: scores_lib.choices(study) for study in scores_lib.BLOCKS}
+    cells = [(photographs.PHOTOGRAPHS, "")]
+    cells += [(photographs.HELD_OUT, style) for style in photographs.STYLES]
+    lines = [
+        (
+            NAMES[method],
+            *(
+                choice_text(chosen[study].get((method, style)))
+                for study, style in cells
+            ),
+        )
+        for method in photographs.METHODS
+    ]
+    heads = [f"without {style}" if style else study for study, style in cells]
+    return all_results.table(("Method", *heads), lines)
+
+
+def choice_text(choice: scores_lib.Choice | None) -> str:
+    """Return the accuracies in % in the order of rates, the chosen rate, and whether they tie."""
+    if choice is None:
+        return NOT_RUN
+    accuracies = " / ".join(
+        "diverged" if np.isnan(accuracy) else f"{100 * accuracy:.1f}"
+        for accuracy in choice.accuracies
+    )
+    rate = "none" if np.isnan(choice.rate) else f"{choice.rate:g}"
+    return f"{accuracies}: {rate}{' (tie)' if choice.is_tied else ''}"
 
 
 def blocks_table() -> str:
     """Return differences of mean accuracies to ERM in points, methods by blocks, as Markdown."""
     by_heading = {}
-    for study, blocks in BLOCKS.items():
-        rows = rows_at(study, "accuracy", None)
-        for block in dict.fromkeys(blocks.values()):
-            names = [name for name, label in blocks.items() if label == block]
-            is_in_block = rows["dataset"].isin(names)
-            by_heading[", ".join(names)] = scores_of(rows[is_in_block], MEAN)
+    for study, blocks in scores_lib.BLOCKS.items():
+        rows = scores_lib.rows_at(study, "accuracy", None)
+        blocked = scores_lib.block_means(rows, study)
+        for block, sets in blocks.items():
+            by_heading[", ".join(sets)] = scores_lib.scores_of(blocked, block)
 
-    def difference(scores: Scores, method: str) -> str:
+    def difference(scores: scores_lib.Scores, method: str) -> str:
         """Return the difference of means as text."""
         if method not in scores or "erm" not in scores:
             return NOT_RUN
-        return f"{100 * (scores[method].mean() - scores['erm'].mean()):+.1f}"
+        return points(scores[method].mean() - scores["erm"].mean())
 
     lines = [
-        (method, *(difference(scores, method) for scores in by_heading.values()))
+        (NAMES[method], *(difference(scores, method) for scores in by_heading.values()))
         for method in photographs.METHODS
         if method != "erm"
     ]
-    return all_results.table(("Method", *by_heading), lines)
+    return all_results.table(("Method, points", *by_heading), lines)
 
 
-def few_seeds_line(study: str, metric: str, name: str) -> str:
-    """Return the difference to ERM that three seeds detect with power 80 %, in points."""
-    scores = scores_of(rows_at(study, metric, None), name)
+def sets_table(results: Sequence[tests.Verdict]) -> str:
+    """Return the tests that methods differ on each set and block, as Markdown."""
+    lines = [
+        (f"{verdict.claim['id']}", test.name, p_text(test.p), p_text(test.adjusted))
+        for verdict in results
+        for test in verdict.sets
+    ]
+    return all_results.table(("Claim", "set", "p", "p (Holm over sets)"), lines)
+
+
+def pairs_table() -> str:
+    """Return paired differences of EoA and SWAD to ERM at each rate, as Markdown."""
+    lines = []
+    for method in ("eoa", "swad"):
+        for heading, (study, metric, name) in MAIN_SCORES.items():
+            results = [
+                tests.paired_differences(method, study, metric, name, rate)
+                for rate in photographs.RATES
+            ]
+            texts = [with_interval(*x) if x else NOT_RUN for x in results]
+            lines.append((f"{NAMES[method]}, {heading}", *texts))
+    rates = [f"points [95 %] at rate {rate:g}" for rate in photographs.RATES]
+    return all_results.table(("Difference to ERM, paired by seed", *rates), lines)
+
+
+def power_table(results: Sequence[tests.Verdict]) -> str:
+    """Return the power of the test of each claim of the family, as Markdown."""
+    lines = [
+        (
+            f"{verdict.claim['id']}. {verdict.claim['text']}",
+            "0" if verdict.claim["relation"] == "within" else points(tests.DIFFERENCE),
+            NONE if np.isnan(verdict.power) else f"{100 * verdict.power:.0f} %",
+        )
+        for verdict in results
+        if verdict.claim["relation"] != "differ"
+    ]
+    size = len(lines)
+    head = (
+        "Registered claim",
+        "true difference, points",
+        f"power at level {tests.LEVEL:g}/{size} (first step of Holm)",
+    )
+    return all_results.table(head, lines)
+
+
+def few_seeds_line(heading: str, level: float) -> str:
+    """Return the difference to ERM that three seeds detect with power 80 %, in points.
+
+    heading: of MAIN_SCORES. level: of the test.
+    """
+    study, metric, name = MAIN_SCORES[heading]
+    scores = scores_lib.scores_of(scores_lib.rows_at(study, metric, None), name)
     deviations = [float(x.std(ddof=1)) for x in scores.values()]
     deviation = float(np.sqrt(np.mean(np.square(deviations))))
     count = len(photographs.SEEDS)
     smallest = stats.power.minimal_difference_of_welch(
-        deviations=(deviation, deviation), seeds=(count, count)
+        deviations=(deviation, deviation), seeds=(count, count), alpha=level
     )
     return (
-        f"{metric} on {name}: the standard deviation of seeds is {100 * deviation:.1f} "
-        f"points; Welch's test of {count} and {count} seeds detects a difference of "
-        f"{100 * smallest:.1f} points with power 80 %\n"
+        f"- {heading}: the standard deviation of seeds is {100 * deviation:.1f} points; Welch's "
+        f"test of {count} and {count} seeds at level {level:.4f} detects a difference of "
+        f"{100 * smallest:.1f} points with power 80 %.\n"
     )
 
 
-def main() -> None:
-    """Write the tables."""
-    command.parser("photographs_page", __doc__).parse_args()
-    photograph_columns = {
-        "shape bias": ("shape_bias", "cue-conflict"),
-        "neither cue": ("fraction_neither", "cue-conflict"),
-        "val": ("accuracy", "val"),
-        "cue-conflict": ("accuracy", "cue-conflict"),
-        "edge": ("accuracy", "edge"),
-        "silhouette": ("accuracy", "silhouette"),
+def figure() -> plots.Figure:
+    """Return the figure: a dot per seed, methods by rows; panels are the MAIN_SCORES."""
+    by_rate = {f"rate {rate:g}": rate for rate in photographs.RATES}
+    looks = plots.marks(by_rate)
+    methods = [*photographs.METHODS]
+    fig, (cells,) = plots.grid(
+        len(MAIN_SCORES),
+        (*by_rate, "guessing", "largest class"),
+        cell=(3.1, 0.27 * len(methods) + 0.6),
+        sharey=True,
+    )
+    for axes, (heading, (study, metric, name)) in zip(cells, MAIN_SCORES.items()):
+        for lane, (label, rate) in enumerate(by_rate.items()):
+            rows = scores_lib.rows_at(study, metric, rate)
+            scores = scores_lib.scores_of(rows, name)
+            for row, method in enumerate(methods):
+                values = 100 * scores.get(method, np.array([]))
+                y = np.full(len(values), row + 0.3 * (lane - 0.5))
+                axes.plot(values, y, ls="", ms=4, mew=0, alpha=0.8, **looks[label])
+        guess = axes.axvline(100 * GUESSING_OF_MAIN[heading], color=plots.INK, lw=1)
+        axes.set_title(f"{heading}, %", loc="left", **plots.ink(9))
+        axes.tick_params(axis="y", length=0)
+    largest = cells[-1].axvline(
+        100 * LARGEST_CLASS["mean"], color=plots.INK, lw=1, ls=(0, (4, 1.5))
+    )
+    cells[0].set_ylim(len(methods) - 0.5, -0.5)
+    cells[0].set_yticks(range(len(methods)), [NAMES[method] for method in methods])
+    legend = plots.handles(looks) | {"guessing": guess, "largest class": largest}
+    plots.legend_above(fig, legend)
+    return plots.laid_out(fig)
+
+
+def sections(results: Sequence[tests.Verdict]) -> dict[str, list[str]]:
+    """Return tables and lines by section of the page. results: of `photographs_tests.verdicts`."""
+    is_complete = all(verdict.is_complete for verdict in results)
+    level = tests.first_holm_level([verdict.claim for verdict in results])
+    lines = [few_seeds_line(heading, level) for heading in MAIN_SCORES]
+    return {
+        "Verdicts": [
+            claims_table(results),
+            missing_line(),
+            *([registered_tests_line()] if is_complete else []),
+        ],
+        "Scores": [
+            scores_table(photographs.PHOTOGRAPHS, PHOTOGRAPH_COLUMNS),
+            scores_table(photographs.HELD_OUT, STYLE_COLUMNS),
+            pairs_table(),
+        ],
+        "Sets and blocks": [
+            blocks_table(),
+            *([sets_table(results)] if is_complete else []),
+        ],
+        "Rates": [choices_table(), rates_table()],
+        "What three seeds can detect": [power_table(results), "".join(lines)],
     }
-    style_columns = {name: ("accuracy", name) for name in photographs.STYLES}
-    style_columns["mean"] = ("accuracy", MEAN)
-    texts = [
-        claims_table(verdicts()),
-        registered_tests_line(),
-        scores_table(photographs.PHOTOGRAPHS, photograph_columns),
-        scores_table(photographs.HELD_OUT, style_columns),
-        rates_table(),
-        blocks_table(),
-        few_seeds_line(photographs.PHOTOGRAPHS, "shape_bias", "cue-conflict"),
-        few_seeds_line(photographs.HELD_OUT, "accuracy", MEAN),
-    ]
+
+
+def parser() -> cli.Parser:
+    """Return the parser of the command line."""
+    arguments = command.parser("photographs_page", __doc__)
+    arguments.add_argument(
+        "--figure",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="SVG file of the figure, also written before all runs have results "
+        "(default: docs/photographs.svg, when they have)",
+    )
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables, and write them and the figure when all runs have results; return 0."""
+    options = parser().parse_args(argv)
+    unfinished = scores_lib.unfinished_cells()
+    texts = []
+    for heading, texts_of_section in sections(tests.verdicts()).items():
+        texts += [f"## {heading}\n", *texts_of_section]
     text = "\n".join(texts)
-    path = command.RESULTS / "photographs.md"
-    path.write_text(text, encoding="utf-8")
     print(text)
+    path = options.figure or (None if unfinished else FIGURE)
+    if path is not None:
+        path.write_text(plots.to_svg(figure()), encoding="utf-8")
+    if unfinished:
+        total = len(photographs.cells([*photographs.METHODS]))
+        print(f"not complete: {len(unfinished)} of {total} runs have no results")
+    else:
+        FILE.write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
