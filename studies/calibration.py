@@ -7,8 +7,8 @@ Plants networks, measures them and analyses the measures (`jbias calibrate`), in
 writes to --out: networks.csv, readings.csv (from all images), and the tables of the analysis; the
 curves, which `jbias report measured` shows, to --curves; and the figure and the table of
 docs/which-measure.md, the figure to --figure, the table to stdout. With --hidden, only tables and
-networks of the hidden set, to --out/hidden. Each part is resumed; stopped by --minutes, the same
-command continues.
+networks of the hidden set, to --out/hidden, and the table of hidden networks to stdout. Each part is
+resumed; stopped by --minutes, the same command continues.
 
 Takes about three hours on two cores (an estimate).
 
@@ -118,6 +118,37 @@ def table(measures: pd.DataFrame) -> str:
     )
     order = output.in_order(measures)
     return "\n".join([head, *map(_row, order.to_dict("records"))])
+
+
+def hidden_table(hidden: pd.DataFrame, opened: pd.DataFrame) -> str:
+    """Return the table of hidden networks in docs/which-measure.md, measures in `opened`'s order.
+
+    hidden, opened: measures.csv of both sets. Errors are by the curves of the open networks.
+    """
+    head = (
+        "| Measure | Verdict, open networks | hidden networks | hidden networks: ρ [95 %] "
+        "| error (middle) | coverage [95 %] | verdict |\n"
+        "| --- | --- | --: | --- | --- | --- | --- |"
+    )
+    by_measure = {row["measure"]: row for row in hidden.to_dict("records")}
+    lines = [head]
+    for open_row in output.in_order(opened).to_dict("records"):
+        row = by_measure.get(open_row["measure"])
+        if row is None:
+            continue
+        covered = [row[f"coverage{end}"] for end in ("", "_lower", "_upper")]
+        shares = [f"{100 * x:.0f}" for x in covered if not math.isnan(x)]
+        cells = [
+            row["title"],
+            open_row["verdict"],
+            f"{row['networks']:,}",
+            _with_interval(row, "rho"),
+            f"{_number(row['error'])} ({_number(row['middle_error'])})",
+            f"{shares[0]} % [{shares[1]}, {shares[2]}]" if shares else "–",
+            row["verdict"],
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _row(row: dict) -> str:
@@ -255,12 +286,14 @@ def _publish(options, fixed: pathlib.Path) -> None:
     )
     if options.hidden:
         shutil.copy(options.study / "sealed.json", folder / "sealed.json")
+        opened = pd.read_csv(options.out / "measures.csv")
+        messages.print_text(hidden_table(analysis.measures, opened))
     else:
         fixed.write_text(curves_lib.to_json(analysis.curves), "utf-8")
         study = study_lib.prepare(networks, readings, rules)
         path = pathlib.Path(options.figure or command.DOCS / "which-measure.svg")
         path.write_text(plots.to_svg(figure(study, analysis)), "utf-8")
-    messages.print_text(table(analysis.measures))
+        messages.print_text(table(analysis.measures))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from jbias.calibrating import analysis, curves, output, rows
@@ -180,3 +181,27 @@ def test_a_row_of_the_page_has_the_numbers_of_its_measure():
         "0.20 | 0.00 (0.10, −0.10) | – | ≤ 480 | 0.4 to 1 | size: not tested | 2e+02, 61"
     )
     assert calibration._row(row) == f"| {cells} |"
+
+
+def test_the_table_of_hidden_networks_has_their_coverage_and_the_open_verdict():
+    number = {
+        "measure": "shape_bias",
+        "title": "a measure",
+        "networks": 12,
+        "rho": 0.9,
+        "rho_lower": 0.8,
+        "rho_upper": 0.95,
+        "error": 0.05,
+        "middle_error": 0.0612,
+        "coverage": 0.9,
+        "coverage_lower": 0.75,
+        "coverage_upper": 0.96,
+        "verdict": "too few networks",
+    }
+    hidden = pd.DataFrame([number])
+    opened = pd.DataFrame([{**number, "verdict": "measures reliance on shape"}])
+    *_, line = calibration.hidden_table(hidden, opened).splitlines()
+    assert line == (
+        "| a measure | measures reliance on shape | 12 | 0.90 [0.80, 0.95] | 0.05 (0.06) | "
+        "90 % [75, 96] | too few networks |"
+    )
