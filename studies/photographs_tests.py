@@ -231,9 +231,10 @@ def changes(claim: Claim, verdict: Verdict) -> tuple[str, ...]:
 
     reasons = ["Welch's test"] if chosen.welch >= LEVEL else []
     for rate, at_rate in zip(photographs.RATES, verdict.at_rates, strict=True):
-        is_kept = at_rate.p < LEVEL and not at_rate.welch >= LEVEL
-        if is_reversed(at_rate.difference) or not is_kept:
+        if is_reversed(at_rate.difference) or not at_rate.p < LEVEL:
             reasons.append(f"rate {rate:g}")
+        elif at_rate.welch >= LEVEL:
+            reasons.append(f"Welch's test at rate {rate:g} (p {at_rate.welch:.3f})")
     blocked = verdict.over_blocks
     if blocked and (is_reversed(blocked.difference) or not blocked.p < LEVEL):
         reasons.append("mean of blocks")

@@ -24,7 +24,7 @@ from studies import (
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / how_many_seeds.PAGE).read_text("utf-8")
 TEMPLATE = how_many_seeds.TEMPLATE.read_text("utf-8")
-ALL = all_results.read_finished()
+ALL = all_results.read_of_more_seeds()
 POWER = pd.read_csv(ROOT / "studies/results" / sequential_power.TABLE)
 REPLAY = pd.read_csv(ROOT / "studies/results" / sequential_replay.TABLE)
 EQUIVALENCE = pd.read_csv(ROOT / "studies/results" / sequential_equivalence.TABLE)
@@ -163,7 +163,7 @@ def test_quartiles_of_spreads():
     """Standard deviations over the seeds of each cell, without pandas' groups."""
     with (ROOT / "docs/results/all.csv").open(newline="") as file:
         rows = [*csv.DictReader(file)]
-    rows = [row for row in rows if row["study"] not in all_results.UNFINISHED]
+    rows = [row for row in rows if row["study"] not in all_results.OF_THREE_SEEDS]
     keys = ("study", "rate", "method", "set", "epochs")
     for metric, stored in SPREADS.groupby("metric"):
         cells = {}
