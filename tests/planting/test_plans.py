@@ -145,7 +145,7 @@ def test_each_network_with_a_shortcut_has_one_without_at_its_planned_dial(scale)
     with_shortcut = {(x.family, x.level, x.dial) for x in planned if x.shortcut}
     assert with_shortcut and with_shortcut <= plain
     agreeing = [plan for plan in planned if plan.options]
-    assert len(agreeing) == 4 * scale.seeds
+    assert len(agreeing) == (3 + len(scale.shares_without)) * scale.seeds
 
 
 def test_repeated_names_and_dials_outside_the_scale_are_refused():
