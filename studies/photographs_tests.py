@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.optimize
 import scipy.stats
 
 from jbias import stats
@@ -28,6 +29,7 @@ SIMULATIONS = 4000
 NULL_SIMULATIONS = 200_000  # Of the critical value of Dunnett's test.
 Claim = Mapping[str, Any]
 NAN = float("nan")
+WELCH = "Welch's test"
 
 
 class Outcome(NamedTuple):
@@ -48,7 +50,8 @@ class SetTest(NamedTuple):
     """The test that all methods differ on one set or on the mean of a block's sets.
 
     name: of the set, or of the block and its sets. is_set: False for a block. adjusted: p after
-    Holm's adjustment over the sets of the study; NaN for a block.
+    Holm's adjustment over the sets of the study; NaN for a block. at_rates: as adjusted, at each
+    of photographs.RATES, without effect on verdicts; NaN for a block.
     """
 
     study: str
@@ -56,6 +59,7 @@ class SetTest(NamedTuple):
     is_set: bool
     p: float
     adjusted: float
+    at_rates: tuple[float, ...] = (NAN,) * len(photographs.RATES)
 
 
 class Verdict(NamedTuple):
@@ -64,7 +68,7 @@ class Verdict(NamedTuple):
     chosen: at the chosen rates. at_rates: at each of photographs.RATES. over_blocks: on the mean
     of block means; None for a claim about one set. interval: of the difference; see `interval`.
     power: see `power`. changes: reasons to withdraw a significant verdict. sets: tests of single
-    sets, for "differ". is_complete: all runs have results.
+    sets, for "differ". registered: see `registered_text`. is_complete: all runs have results.
     """
 
     claim: Claim
@@ -75,6 +79,7 @@ class Verdict(NamedTuple):
     power: float = NAN
     changes: tuple[str, ...] = ()
     sets: tuple[SetTest, ...] = ()
+    registered: str = ""
     is_complete: bool = True
 
     @property
@@ -146,14 +151,17 @@ def equivalence_pvalues(
     return np.maximum(lower.pvalue, upper.pvalue)
 
 
-def differ(rows: pd.DataFrame, name: str = scores_lib.ALL) -> tuple[float, float]:
+def differ(
+    rows: pd.DataFrame, name: str = scores_lib.ALL, *, without: Sequence[str] = ()
+) -> tuple[float, float]:
     """Return p and its standard error of the test that all methods are equal; blocks are seeds.
 
     The scores are those of the set `name`, or the mean over sets for ALL. Friedman's permutation
-    test. (NaN, 0) unless all methods have scores of all seeds.
+    test. without: methods to leave out. (NaN, 0) unless all other methods have scores of all seeds.
     """
     scores = scores_lib.scores_of(rows, name)
-    if len(scores) < len(photographs.METHODS):
+    scores = {method: x for method, x in scores.items() if method not in without}
+    if len(scores) < len(photographs.METHODS) - len(without):
         return NAN, 0.0
     result = stats.friedman_permutation(
         pd.DataFrame(scores), larger_is_better=True, permutations=PERMUTATIONS
@@ -229,12 +237,12 @@ def changes(claim: Claim, verdict: Verdict) -> tuple[str, ...]:
         """Return True if a difference is not in the direction of the verdict."""
         return is_directed and not difference * chosen.difference > 0
 
-    reasons = ["Welch's test"] if chosen.welch >= LEVEL else []
+    reasons = [WELCH] if chosen.welch >= LEVEL else []
     for rate, at_rate in zip(photographs.RATES, verdict.at_rates, strict=True):
         if is_reversed(at_rate.difference) or not at_rate.p < LEVEL:
             reasons.append(f"rate {rate:g}")
         elif at_rate.welch >= LEVEL:
-            reasons.append(f"Welch's test at rate {rate:g} (p {at_rate.welch:.3f})")
+            reasons.append(f"{WELCH} at rate {rate:g} (p {at_rate.welch:.3f})")
     blocked = verdict.over_blocks
     if blocked and (is_reversed(blocked.difference) or not blocked.p < LEVEL):
         reasons.append("mean of blocks")
@@ -242,6 +250,25 @@ def changes(claim: Claim, verdict: Verdict) -> tuple[str, ...]:
         differences = _differences_of_subsets(claim)
         reasons += [k for k, x in differences.items() if is_reversed(x)]
     return tuple(reasons)
+
+
+def registered_text(claim: Claim, verdict: Verdict) -> str:
+    """Return the verdict by the rules of claims.json alone, without the amendments.
+
+    Claims 1 to 7 need no Welch's test. Claims 8 and 9 are decided by Friedman's test over sets, at
+    the chosen rates and at each rate, as claims.json names no blocks.
+    """
+    if claim["relation"] == "differ":
+        pvalues = []
+        for rate in (None, *photographs.RATES):
+            rows = scores_lib.rows_at(claim["study"], claim["metric"], rate)
+            pvalues.append(registered_differ_pvalue(rows))
+        reasons = [p for p in pvalues[1:] if not p < LEVEL]
+        registered = verdict._replace(chosen=Outcome(pvalues[0]), sets=())
+    else:
+        reasons = [x for x in verdict.changes if not x.startswith(WELCH)]
+        registered = verdict
+    return registered._replace(changes=tuple(map(str, reasons))).text
 
 
 def _differences_of_subsets(claim: Claim) -> dict[str, float]:
@@ -292,9 +319,13 @@ def set_tests(study: str) -> tuple[SetTest, ...]:
     blocks = scores_lib.BLOCKS[study]
     names = [name for sets in blocks.values() for name in sets]
     pvalues = [differ(rows, name)[0] for name in names]
+    adjusted = [adjust(pvalues)]
+    for rate in photographs.RATES:
+        at_rate = scores_lib.rows_at(study, "accuracy", rate)
+        adjusted.append(adjust([differ(at_rate, name)[0] for name in names]))
     tests = [
-        SetTest(study, name, is_set=True, p=p, adjusted=adjusted)
-        for name, p, adjusted in zip(names, pvalues, adjust(pvalues), strict=True)
+        SetTest(study, name, True, p, of_set, tuple(at_rates))
+        for name, p, of_set, *at_rates in zip(names, pvalues, *adjusted, strict=True)
     ]
     blocked = scores_lib.block_means(rows, study)
     for block, sets in blocks.items():
@@ -357,6 +388,30 @@ def power(claim: Claim, level: float) -> float:
     return float(np.mean(is_detected & (welch.pvalue < LEVEL)))
 
 
+@functools.cache
+def detectable(num_methods: int, level: float, share: float = 0.8) -> float:
+    """Return the difference to ERM that is significant in `share` of studies, by simulation.
+
+    In standard deviations of seeds, which are equal in all methods. Significant: Dunnett's test at
+    `level`, and Welch's test at 5 %. num_methods: with ERM; the others are equal to ERM.
+    """
+    shape = (SIMULATIONS, num_methods, len(photographs.SEEDS))
+    draws = np.random.default_rng(0).normal(size=shape)
+    critical = critical_value(num_methods, level)
+
+    def excess_power(difference: float) -> float:
+        """Return the power at a difference, less `share`."""
+        shifted = draws.copy()
+        shifted[:, 1] += difference
+        statistics = np.abs(_dunnett_statistics(shifted)[:, 0])
+        welch = scipy.stats.ttest_ind(
+            shifted[:, 1], shifted[:, 0], axis=1, equal_var=False
+        )
+        return np.mean((statistics > critical) & (welch.pvalue < LEVEL)) - share
+
+    return float(scipy.optimize.brentq(excess_power, 0.0, 100.0, xtol=1e-3))
+
+
 def first_holm_level(claims: Sequence[Claim]) -> float:
     """Return the level of the first step of Holm's adjustment: LEVEL / size of the family."""
     return LEVEL / sum(claim["relation"] != "differ" for claim in claims)
@@ -386,7 +441,7 @@ def verdicts() -> list[Verdict]:
         )
         if at_chosen.p < LEVEL:
             verdict = verdict._replace(changes=changes(claim, verdict))
-        results.append(verdict)
+        results.append(verdict._replace(registered=registered_text(claim, verdict)))
     return results
 
 

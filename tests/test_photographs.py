@@ -183,6 +183,35 @@ def test_a_verdict_is_withdrawn_without_welchs_test(plant):
     assert at_rates == ["Welch's test at rate 0.03", "Welch's test at rate 0.1"]
 
 
+def test_the_first_rules_need_no_welch_test_and_test_sets_as_blocks(plant):
+    """By claims.json alone; differences on all sets make Friedman's test over sets significant."""
+    plant(at_both_rates("sam", 0.02), spreads={"sam": 0.02})
+    verdicts = by_claim()
+    assert verdicts[6].text == "withdrawn" and verdicts[6].registered == "confirmed"
+    assert verdicts[5].registered == "undecided"
+    for number, study in ((8, photographs.HELD_OUT), (9, photographs.PHOTOGRAPHS)):
+        rows = photographs_scores.rows_at(study, "accuracy", None)
+        table = rows.groupby(["dataset", "method"])["score"].mean().unstack()
+        p = scipy.stats.friedmanchisquare(*table.to_numpy().T).pvalue
+        registered = photographs_tests.registered_differ_pvalue(rows)
+        assert (registered < 0.05) == (verdicts[number].registered == "confirmed")
+        assert registered == pytest.approx(p, abs=0.05)
+
+
+def test_the_detectable_difference_has_the_power_of_the_claims_test():
+    """Normal scores of eleven methods, drawn and tested here by scipy."""
+    smallest = photographs_tests.detectable(11, 0.05 / 7)
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(400):
+        samples = rng.normal(size=(11, 3))
+        samples[1] += smallest
+        welch = scipy.stats.ttest_ind(samples[1], samples[0], equal_var=False).pvalue
+        pooled = np.sqrt(samples.var(axis=1, ddof=1).mean() * 2 / 3)
+        t = (samples[1].mean() - samples[0].mean()) / pooled
+        hits += welch < 0.05 and abs(t) > photographs_tests.critical_value(11, 0.05 / 7)
+    assert hits / 400 == pytest.approx(0.8, abs=0.06)
+
+
 def test_a_verdict_is_withdrawn_if_the_mean_of_blocks_is_not_significant(plant):
     """The mean over sets differs by 0.0041, the mean over blocks by 0.0027."""
     plant(
