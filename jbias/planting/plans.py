@@ -19,8 +19,8 @@ NUM_CLASSES = 16
 LAPSES: Mapping[str, float] = types.MappingProxyType(
     {"high": 0.05, "middle": 0.4, "low": 0.75}
 )
-# Epochs of training by level of accuracy.
-EPOCHS: Mapping[str, float] = types.MappingProxyType({"high": 15.0, "low": 8.0})
+# Levels of accuracy of trained networks, in the order of Scale.epochs.
+TRAINED_LEVELS = ("high", "low")
 # Of each eight hidden networks. Measures that change images cannot be read from rules, so that most
 # hidden networks see images; networks mixed by images need no training of their own.
 _HIDDEN_FAMILIES = (
@@ -100,7 +100,7 @@ class Scale(NamedTuple):
     strengths: of the shortcuts, which dials have in turns. seeds: of trained networks without a
     shortcut; there is one with.
     stream_pairs: number of pairs of streams, which mixed networks take in turns.
-    epoch_factor: multiplies the epochs of training.
+    epochs: epochs of training at each of TRAINED_LEVELS.
     shares_without: shares of training images without the more reliable cue, see `_agreeing`; if
     texture is more reliable, only the first.
     train_images: images of a training set. hidden_networks: number of hidden networks.
@@ -115,7 +115,7 @@ class Scale(NamedTuple):
     strengths: tuple[float, ...] = (0.5, 0.25)
     seeds: int = 2
     stream_pairs: int = 5
-    epoch_factor: float = 1.0
+    epochs: tuple[float, float] = (15.0, 8.0)
     shares_without: tuple[float, ...] = (0.5, 0.35, 0.2)
     train_images: int = 4096
     width: int = 8
@@ -131,7 +131,7 @@ SMOKE = Scale(
     strengths=(),
     seeds=1,
     stream_pairs=1,
-    epoch_factor=0.1,
+    epochs=(1.5, 0.4),
     shares_without=(0.5,),
     train_images=480,
     width=4,
@@ -172,7 +172,7 @@ def hidden(seed: int, scale: Scale = FULL) -> list[Plan]:
         if family == "none":
             plans.append(Plan(name, "none", None, level=failure, seed=number, hidden=1))
             continue
-        levels = {"rule": tuple(LAPSES), "trained": tuple(EPOCHS)}
+        levels = {"rule": tuple(LAPSES), "trained": TRAINED_LEVELS}
         level = str(rng.choice(levels.get(family, ("high",))))
         has_shortcut = bool(shortcut) and family in levels
         plans.append(
@@ -214,7 +214,7 @@ def _trained(scale: Scale) -> list[Plan]:
     """
     dials = sorted({*scale.trained_dials, *scale.shortcut_dials})
     plans = []
-    for number, level in enumerate(EPOCHS):
+    for number, level in enumerate(TRAINED_LEVELS):
         first = _TRAINED_SEED + number * scale.seeds
         for dial, seed in itertools.product(dials, range(first, first + scale.seeds)):
             name = f"trained-{dial:g}-{level}-s{seed}"

@@ -96,7 +96,7 @@ def config_of(run: Run, scale: plans.Scale) -> ml_collections.ConfigDict:
     config = jc.load("jbias:erm", flag="config")
     config.label = run.name
     config.seeds = run.seeds
-    config.epochs = max(0.05, plans.EPOCHS[run.level] * scale.epoch_factor)
+    config.epochs = scale.epochs[plans.TRAINED_LEVELS.index(run.level)]
     config.model.width = scale.width
     planted = {
         "data": "cues",

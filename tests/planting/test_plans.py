@@ -112,7 +112,7 @@ def test_networks_with_a_shortcut_are_enough_for_an_interval():
 
 def test_each_range_of_accuracy_may_have_enough_trained_networks():
     """Decision rules are not enough, as measures of changed images cannot be read from them."""
-    for level in plans.EPOCHS:
+    for level in plans.TRAINED_LEVELS:
         names = [
             plan.name
             for plan in plans.visible()
