@@ -97,8 +97,10 @@ class Scale(NamedTuple):
     shortcut_dials: those of rules and trained networks with a shortcut; they are added to
     rule_dials and trained_dials, so that there are networks without the shortcut. Bootstrap
     intervals need five.
-    strengths: of the shortcuts, which dials have in turns. seeds: of trained networks without a
-    shortcut; there is one with.
+    strengths: of the shortcuts, which dials have in turns. further_shortcuts: shortcut, dial and
+    strength of more trained networks: of those above, too few learn size, and one that learns
+    colour decides too rarely for shape or texture.
+    seeds: of trained networks without a shortcut; there is one with.
     stream_pairs: number of pairs of streams, which mixed networks take in turns.
     epochs: epochs of training at each of TRAINED_LEVELS.
     shares_without: shares of training images without the more reliable cue, see `_agreeing`; if
@@ -113,6 +115,12 @@ class Scale(NamedTuple):
     mixed_dials: tuple[float, ...] = (0.0, 0.25, 0.4, 0.5, 0.6, 0.75, 1.0)
     shortcut_dials: tuple[float, ...] = (0.2, 0.45, 0.5, 0.55, 0.8)
     strengths: tuple[float, ...] = (0.5, 0.25)
+    further_shortcuts: tuple[tuple[str, float, float], ...] = (
+        ("colour", 0.2, 0.25),
+        ("size", 0.2, 0.75),
+        ("size", 0.45, 0.75),
+        ("size", 0.55, 0.75),
+    )
     seeds: int = 2
     stream_pairs: int = 5
     epochs: tuple[float, float] = (15.0, 8.0)
@@ -129,6 +137,7 @@ SMOKE = Scale(
     mixed_dials=(0.5,),
     shortcut_dials=(),
     strengths=(),
+    further_shortcuts=(),
     seeds=1,
     stream_pairs=1,
     epochs=(1.5, 0.4),
@@ -219,9 +228,14 @@ def _trained(scale: Scale) -> list[Plan]:
         for dial, seed in itertools.product(dials, range(first, first + scale.seeds)):
             name = f"trained-{dial:g}-{level}-s{seed}"
             plans.append(Plan(name, "trained", dial, level, seed=seed))
+    with_shortcut = [
+        _with_shortcut("trained", shortcut, dial, strength, seed=_TRAINED_SEED)
+        for shortcut, dial, strength in scale.further_shortcuts
+    ]
     return [
         *plans,
         *_with_shortcuts("trained", scale, seed=_TRAINED_SEED),
+        *with_shortcut,
         *_agreeing(scale),
     ]
 
@@ -260,17 +274,18 @@ def _with_shortcuts(family: str, scale: Scale, *, seed: int) -> list[Plan]:
     strengths = itertools.cycle(scale.strengths)
     strength_by_dial = dict(zip(scale.shortcut_dials, strengths))
     return [
-        Plan(
-            f"{family}-{dial:g}-{shortcut}-{strength:g}-s{seed}",
-            family,
-            dial,
-            shortcut=shortcut,
-            strength=strength,
-            seed=seed,
-        )
+        _with_shortcut(family, shortcut, dial, strength, seed=seed)
         for shortcut in ("colour", "size")
         for dial, strength in strength_by_dial.items()
     ]
+
+
+def _with_shortcut(
+    family: str, shortcut: str, dial: float, strength: float, *, seed: int
+) -> Plan:
+    """Return a network of a family with a shortcut."""
+    name = f"{family}-{dial:g}-{shortcut}-{strength:g}-s{seed}"
+    return Plan(name, family, dial, shortcut=shortcut, strength=strength, seed=seed)
 
 
 def _mixed(scale: Scale) -> list[Plan]:

@@ -107,7 +107,7 @@ def test_networks_with_a_shortcut_are_enough_for_an_interval():
             if plan.family == "trained" and plan.shortcut == shortcut
         ]
         assert len({plan.dial for plan in planted}) >= rules.least_shortcut_networks
-        assert {plan.strength for plan in planted} == {*plans.FULL.strengths}
+        assert {plan.strength for plan in planted} >= {*plans.FULL.strengths}
 
 
 def test_each_range_of_accuracy_may_have_enough_trained_networks():
