@@ -102,8 +102,16 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
     )
 
 
+def read_measures(path: pathlib.Path) -> pd.DataFrame:
+    """Return a file measures.csv; empty texts are "", and empty numbers NaN."""
+    measures = pd.read_csv(path)
+    return measures.fillna({"lies": "", "untested": ""})
+
+
 def table(measures: pd.DataFrame) -> str:
     """Return the table of docs/which-measure.md: a row per measure, in the order of `output`.
+
+    measures: of `read_measures`. "wrong under" leaves out shortcuts that no measure is tested for.
 
     "either" marks a measure of which no direction was expected: its ρ has the sign of its curve.
     "error" has in brackets the error of dials in the middle. "behind best" is the difference of
@@ -116,8 +124,10 @@ def table(measures: pd.DataFrame) -> str:
         "| coverage | images | accuracy | wrong under | seconds: first, further |\n"
         "| --- | --- | --: | --- | --- | --- | --- | --: | --: | --- | --- | --: |"
     )
-    order = output.in_order(measures)
-    return "\n".join([head, *map(_row, order.to_dict("records"))])
+    untested = [{*text.split("; ")} for text in measures["untested"]]
+    never = set.intersection(*untested)
+    order = output.in_order(measures).to_dict("records")
+    return "\n".join([head, *(_row(row, never) for row in order)])
 
 
 def hidden_table(hidden: pd.DataFrame, opened: pd.DataFrame) -> str:
@@ -151,8 +161,8 @@ def hidden_table(hidden: pd.DataFrame, opened: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def _row(row: dict) -> str:
-    """Return the row of a measure in the table."""
+def _row(row: dict, never: set[str]) -> str:
+    """Return the row of a measure in the table. never: shortcuts to leave out."""
     low, high = row["accuracy_lower"], row["accuracy_upper"]
     cells = [
         row["title"],
@@ -165,7 +175,7 @@ def _row(row: dict) -> str:
         "–" if math.isnan(row["coverage"]) else f"{100 * row['coverage']:.0f} %",
         _images(row),
         "–" if math.isnan(low) else f"{low:g} to {high:g}",
-        _shortcuts(row),
+        _shortcuts(row, never),
         f"{_seconds(row['seconds_first'])}, {_seconds(row['seconds'])}",
     ]
     return f"| {' | '.join(cells)} |"
@@ -200,10 +210,13 @@ def _biases(row: dict) -> str:
     return f"{_signed(row['bias'])} ({', '.join(halves)})"
 
 
-def _shortcuts(row: dict) -> str:
-    """Return the shortcuts under which a measure is wrong, and those that were not tested."""
-    untested = [f"{name}: not tested" for name in row["untested"].split("; ") if name]
-    return "; ".join(filter(None, [row["lies"], *untested])) or "–"
+def _shortcuts(row: dict, never: set[str]) -> str:
+    """Return the shortcuts under which a measure is wrong, and those not tested but for `never`."""
+    untested = [
+        name for name in row["untested"].split("; ") if name not in {"", *never}
+    ]
+    texts = [row["lies"], *(f"{name}: not tested" for name in untested)]
+    return "; ".join(filter(None, texts)) or "–"
 
 
 def _number(value: float) -> str:
@@ -286,7 +299,7 @@ def _publish(options, fixed: pathlib.Path) -> None:
     )
     if options.hidden:
         shutil.copy(options.study / "sealed.json", folder / "sealed.json")
-        opened = pd.read_csv(options.out / "measures.csv")
+        opened = read_measures(options.out / "measures.csv")
         messages.print_text(hidden_table(analysis.measures, opened))
     else:
         fixed.write_text(curves_lib.to_json(analysis.curves), "utf-8")
