@@ -11,7 +11,7 @@ networks of the hidden set, to --out/hidden, and the table of hidden networks to
 resumed; stopped by --minutes, the same command continues.
 
 Takes 2.5 core-hours to train, half a core-hour to measure and three minutes to analyse, measured with
-two processes of one core each (--networks of `jbias calibrate`); HIDDEN
+two processes of one core each (--networks of `jbias calibrate`). --hidden takes two thirds of that.
 
 `python -m studies.calibration_check` computes the main numbers again from the two tables alone.
 """
