@@ -105,8 +105,9 @@ def figure(study: study_lib.Study, analysis: analysis_lib.Analysis) -> plots.Fig
 
 def read_measures(path: pathlib.Path) -> pd.DataFrame:
     """Return a file measures.csv; empty texts are "", and empty numbers NaN."""
-    measures = pd.read_csv(path)
-    return measures.fillna({"lies": "", "untested": ""})
+    texts = ("lies", "untested")
+    measures = pd.read_csv(path, dtype=dict.fromkeys(texts, str))
+    return measures.fillna(dict.fromkeys(texts, ""))
 
 
 def table(measures: pd.DataFrame) -> str:
