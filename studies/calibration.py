@@ -7,10 +7,10 @@ Plants networks, measures them and analyses the measures (`jbias calibrate`), in
 writes to --out: networks.csv, readings.csv (from all images), and the tables of the analysis; the
 curves, which `jbias report measured` shows, to --curves; and the figure and the table of
 docs/which-measure.md, the figure to --figure, the table to stdout. With --hidden, only tables and
-networks of the hidden set, to --out/hidden, and the table of hidden networks to stdout. Each part is
-resumed; stopped by --minutes, the same command continues.
+networks of the hidden set and the fixed curves, to --out/hidden, and the table of hidden networks to
+stdout. Each part is resumed; stopped by --minutes, the same command continues.
 
-Takes 2.5 core-hours to train, half a core-hour to measure and three minutes to analyse, measured with
+Takes three core-hours: 2.5 to train, half to measure, and three minutes to analyse, measured with
 two processes of one core each (--networks of `jbias calibrate`). --hidden takes two thirds of that.
 
 `python -m studies.calibration_check` computes the main numbers again from the two tables alone.
@@ -301,6 +301,8 @@ def _publish(options, fixed: pathlib.Path) -> None:
     )
     if options.hidden:
         shutil.copy(options.study / "sealed.json", folder / "sealed.json")
+        if fixed.resolve() != (folder / output.CURVES).resolve():
+            shutil.copy(fixed, folder / output.CURVES)
         opened = read_measures(options.out / "measures.csv")
         messages.print_text(hidden_table(analysis.measures, opened))
     else:

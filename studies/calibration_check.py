@@ -34,6 +34,7 @@ from studies import command
 TOLERANCE = 1e-5  # measures.csv has six significant digits.
 TOLERANCES = {"rho_lower": 0.03}  # Other bootstrap draws.
 DRAWS = 4000
+DECIMALS = 12  # Differences of shares that are equal differ in their last bits.
 COLUMNS = ("rho", "rho_lower", "error", "middle_error", "bias", "coverage")
 ESTIMATES_DIAL = ("shape_bias", "shape_bias_free")
 SEES_IMAGES = ("trained", "mixed_images")
@@ -136,7 +137,7 @@ def read_dials(
 
     pairs: network and reading. curve: "values" and "dials" of a fixed curve; None: none is fixed.
     """
-    values = [float(reading["value"]) for _, reading in pairs]
+    values = [round(float(reading["value"]), DECIMALS) for _, reading in pairs]
     if curve is not None:
         return np.interp(values, curve["values"], curve["dials"]).tolist()
     dials = [float(network["dial"]) for network, _ in pairs]
@@ -172,6 +173,7 @@ def recompute(
     result = dict.fromkeys(COLUMNS, math.nan)
     dials = np.array([float(network["dial"]) for network, _ in ranked])
     values = np.array([float(reading["value"]) for _, reading in ranked])
+    values = values.round(DECIMALS)
     if len(ranked) > 2 and np.ptp(values) > 0 and np.ptp(dials) > 0:
         values *= direction(measure, values, dials, curve)
         result["rho"] = float(stats.spearmanr(values, dials).statistic)

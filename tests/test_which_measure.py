@@ -1,5 +1,7 @@
 """docs/which-measure.md has the tables and the counts of the files of its study."""
 
+import hashlib
+import json
 import pathlib
 
 import pandas as pd
@@ -33,6 +35,15 @@ def test_the_page_has_the_table_of_hidden_networks():
     hidden = read("hidden/measures.csv")
     assert calibration.hidden_table(hidden, read("measures.csv")) in PAGE
     assert (RESULTS / "hidden/sealed.json").exists()
+
+
+def test_hidden_networks_are_read_by_the_rules_and_curves_of_their_seal():
+    sealed = json.loads((RESULTS / "hidden/sealed.json").read_text("utf-8"))
+    files = {"rules.json": RESULTS, "curves.json": RESULTS / "hidden"}
+    assert {*sealed["files"]} == {*files}
+    for name, folder in files.items():
+        content = (folder / name).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == sealed["files"][name]["sha256"]
 
 
 def test_the_page_counts_networks_and_failing_networks():

@@ -11,6 +11,8 @@ from jbias.calibrating import flags as flags_lib
 from jbias.calibrating import recovery, rows
 from jbias.calibrating import rules as rules_lib
 
+VALUE_DECIMALS = 12  # To which values of measures are compared.
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
@@ -90,6 +92,8 @@ def prepare(
     table = pd.DataFrame(readings, columns=list(rows.Reading._fields))
     floats = ["value", "lower", "upper", "n", "seconds"]
     table[floats] = table[floats].astype(float)
+    # Differences of shares that are equal differ in their last bits, and would not be ties.
+    table["value"] = table["value"].round(VALUE_DECIMALS)
     details = frame.rename(columns={"images": "test_images"})
     table = table[table["network"].isin(frame["network"])]
     return Study(frame, table.merge(details, on="network", validate="many_to_one"))

@@ -21,7 +21,7 @@ capitals over several fractions c exceeds 1 / alpha at any time with probability
 below 1 / alpha are a confidence sequence: intervals that contain the mean at all looks at once with
 probability 1 - alpha.
 
-Sources: Waudby-Smith and Ramdas 2023, Estimating means of bounded random variables by betting,
+Sources: Waudby-Smith and Ramdas 2024, Estimating means of bounded random variables by betting,
 https://arxiv.org/abs/2010.09686 (constant bets: "diversified Kelly"; their package confseq);
 Ramdas, Gruenwald, Vovk and Shafer 2023, Game-theoretic statistics and safe anytime-valid inference,
 https://arxiv.org/abs/2210.01948; Wang and Ramdas 2022, False discovery rate control with e-values,

@@ -739,7 +739,7 @@ def _table(
     caption = (
         f"Difference: mean of the first minus mean of the second algorithm over pairs with equal "
         f"{repeats}, in {unit}, with the interval that is valid after every pair "
-        f"(α = {study.options.alpha:g}{shared}; scores of any shape, Waudby-Smith and Ramdas 2023). "
+        f"(α = {study.options.alpha:g}{shared}; scores of any shape, Waudby-Smith and Ramdas 2024). "
         "e-value: evidence against equal means; its average is at most 1 if the means are equal. "
         f"Higher: the algorithm with the higher mean, if decided{equivalent}. Decided after: pairs "
         f"in ascending order of the {repeats}; later ones do not change a decision. Further "
