@@ -84,7 +84,11 @@ def to_svg(fig: Figure) -> str:
     for quote in ('"', "'"):
         titled = rf"<a xlink:href={quote}{_HOVER}([^{quote}]*){quote}[^>]*>"
         svg = re.sub(titled, r'<g pointer-events="all"><title>\1</title>', svg)
-    return svg.replace("</a>", "</g>")
+    svg = svg.replace("</a>", "</g>")
+    # matplotlib names clips after coordinates, whose last bits differ between processes.
+    for number, name in enumerate(re.findall(r'<clipPath id="(p\w+)"', svg), 1):
+        svg = re.sub(rf"\b{name}\b", f"clip{number}", svg)
+    return svg
 
 
 def hover_boxes(

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import text
+from matplotlib import figure, text
 
 from jbias.report import plots
 from jbias.stats import posthoc
@@ -108,6 +108,17 @@ def test_drawing_leaves_matplotlibs_settings_unchanged():
     first, second = plots.to_svg(fig), plots.to_svg(fig)
     assert first == second
     assert dict(mpl.rcParams) == params
+
+
+def test_the_last_bit_of_a_position_does_not_change_the_svg():
+    """Layouts differ in it between processes."""
+    texts = []
+    for left in (0.3, np.nextafter(0.3, 1)):
+        fig = figure.Figure()
+        axes = fig.add_axes((left, 0.1, 0.5, 0.5))
+        axes.plot([0, 1], [0, 1])
+        texts.append(plots.to_svg(fig))
+    assert texts[0] == texts[1] and 'clip-path="url(#clip1)"' in texts[0]
 
 
 def test_inline_svg_takes_the_colours_of_the_page():
