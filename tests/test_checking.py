@@ -113,6 +113,7 @@ def test_weights_without_loss_or_update_are_named(algorithm_file):
     assert "no loss" not in description["net"] and "no update" not in description["net"]
 
 
+@pytest.mark.slow
 def test_a_second_stream_and_stages_are_traced():
     """Check mixing with a second data set, followed by a stage of another algorithm."""
     config = smoke_runs.small(inputs=({"name": "mixup"},))

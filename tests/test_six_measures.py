@@ -46,6 +46,7 @@ def test_rank_correlations_equal_scipys_and_partial_ones_equal_least_squares():
         np.testing.assert_allclose(committed, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_are_over_methods():
     computed = six_measures.agreement(NETWORKS)
     numbers = AGREEMENT.select_dtypes("number").columns

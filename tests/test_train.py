@@ -295,6 +295,7 @@ def test_another_config_is_refused_by_its_differing_keys(finished):
     assert "log_seconds" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_workdir_begun_with_another_preset_names_both_presets(tmp_path):
     """The error is one line of the two commands, three differences and the count of others."""
     config, workdir = smoke_runs.small(), tmp_path / "run"
@@ -424,6 +425,7 @@ def test_errors_of_the_first_start_can_be_fixed_in_the_same_workdir(tmp_path):
         train.run(config, workdir)
 
 
+@pytest.mark.slow
 def test_a_run_finishes_if_its_records_cannot_be_compacted(tmp_path, monkeypatch):
     """Compaction may fail on a damaged line; readers of the records name that line."""
 

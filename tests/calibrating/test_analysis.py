@@ -128,6 +128,7 @@ def test_a_value_that_all_images_do_not_give_is_not_taken_from_fewer():
     assert row["rho"] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_noise_has_the_error_of_a_guess_and_no_relation():
     """Over many drawn measures of noise, rho is 0 on average, and no verdict is favourable."""
     networks = simulated.networks()

@@ -13,6 +13,12 @@ from studies import calibration, calibration_check
 from tests.calibrating import simulated
 
 
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    """Recompute intervals from a quarter of the draws, which the tolerance allows."""
+    monkeypatch.setattr(calibration_check, "DRAWS", 1000)
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     """Return the folder of the published tables of a simulated study with noise."""

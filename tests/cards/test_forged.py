@@ -103,6 +103,7 @@ def _entry(rows):
     return {key: x for key, x in entry.items() if key not in ("digest",)}
 
 
+@pytest.mark.slow
 def test_every_decision_that_changes_a_count_is_found(original, folder):
     """Each decision in turn for the other cue, neither or none, with all digests rewritten."""
     content, (header, rows) = planted.read(original), forging.read_rows(original)

@@ -71,6 +71,7 @@ def test_pixels_are_black_white_or_the_mean_of_both_shapes(source):
     assert (source.images[..., :1] == source.images).all()
 
 
+@pytest.mark.slow
 def test_a_larger_picture_is_the_same(source):
     large = data.load("anagrams", "test", n=N, size=64).images / 255
     coarse = large.reshape(N, 32, 2, 32, 2, 3).mean((2, 4))

@@ -446,6 +446,7 @@ def test_a_layer_from_inside_a_network_is_no_head_file(layers, message, save_sta
         state_dicts.read_head(save_state(flat))
 
 
+@pytest.mark.slow
 def test_an_ambiguous_layer_is_never_taken_as_the_head(state, save_state):
     """Errors for two layers, projections and other widths have a remedy."""
     body = {k: v for k, v in state.items() if k[:3] != "fc."}

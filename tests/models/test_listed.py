@@ -45,6 +45,7 @@ def test_each_line_describes_its_network(name):
     assert networks_table.row(name) in LINES
 
 
+@pytest.mark.slow
 @cases.each("name", PUBLISHED)
 def test_multiplications_are_the_published_ones(name):
     flops, _, _ = roofline.forward(models.MODELS[name](1000), 224)

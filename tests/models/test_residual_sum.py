@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import linen as nn
 
 from jbias.models import residual_sum, resnet
@@ -48,6 +49,7 @@ def test_sums_that_are_not_finite_have_the_gradients_of_the_plain_one():
     np.testing.assert_array_equal(gradient, expected)
 
 
+@pytest.mark.slow
 def test_a_resnet_for_gpus_has_the_gradients_of_one_for_cpus():
     net = resnet.ResNet(depths=(1, 2, 1, 1), bottleneck=True, width=4, classes=3)
     images = jnp.asarray(np.random.default_rng(2).standard_normal((2, 32, 32, 3)), "f4")
@@ -70,6 +72,7 @@ def test_a_resnet_for_gpus_has_the_gradients_of_one_for_cpus():
     jax.tree.map(assert_close, gradient("gpu"), gradient("cpu"))
 
 
+@pytest.mark.slow
 @cases.each(("bottleneck", "has_barrier"), [(True, True), (False, False)])
 def test_only_bottlenecks_compute_the_gradient_from_the_output(bottleneck, has_barrier):
     net = resnet.ResNet(depths=(2, 1, 1, 1), bottleneck=bottleneck, width=4, classes=3)

@@ -56,6 +56,7 @@ def test_a_single_image_cannot_be_its_own_style():
         stylize._Styles("self", single)
 
 
+@pytest.mark.slow
 def test_missing_images_are_made_again_and_equal(stylised_set, tmp_path, capsys):
     contents = images(stylised_set)
     deleted = sorted(contents)[7]

@@ -67,6 +67,7 @@ def test_the_example_report_is_short_and_writes_every_file(tmp_path):
     assert {row["algorithm"]: row["mean"] for row in tree["means"]} == dict(scores)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_forked_processes_draw_the_same_figures():
     """A process without JAX forks; its figures equal those of a single process."""

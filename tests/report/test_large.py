@@ -26,6 +26,7 @@ def write(path, k, n):
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_time_of_reading_grows_no_faster_than_the_number_of_data_sets(tmp_path):
     """Ten times as many take ten times as long; comparing all pairs of names, a hundred times.
 

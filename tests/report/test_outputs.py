@@ -87,6 +87,7 @@ def test_a_report_may_be_added_to_a_folder_with_other_files(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_report_is_replaced_also_through_a_link(tmp_path):
     assert report.main([f"--scores={TABLE}", f"--out={tmp_path / 'real'}"]) == 0
     first = contents_of(tmp_path / "real")

@@ -143,6 +143,7 @@ def test_an_algorithm_or_a_run_that_is_the_mean_of_others_is_named():
     assert not derived.of_runs(frame(scores))
 
 
+@pytest.mark.slow
 def test_ordinary_tables_raise_no_alarm():
     """Published and random tables of many sizes and precisions give no note."""
     for path in EXAMPLES.glob("*.csv"):
@@ -287,6 +288,7 @@ def test_what_is_certainly_of_two_units_is_refused(tmp_path):
     assert study.warnings == ()
 
 
+@pytest.mark.slow
 def test_small_percentages_like_fractions_need_their_unit(tmp_path, capsys):
     """0.6 to 0.9 % among 60 to 90 %: with --unit the ranks agree with scipy."""
     rng = np.random.default_rng(0)
@@ -350,6 +352,7 @@ def test_scores_whose_squares_are_no_floats_are_refused_by_cell(size, tmp_path, 
     assert "squares" in line
 
 
+@pytest.mark.slow
 def test_scores_of_any_other_size_are_reported(tmp_path):
     for size in (1e72, 1e-73):
         path = write(tmp_path / "s.csv", frame(drawn(3, 4, 3) * size))

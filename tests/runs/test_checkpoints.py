@@ -309,6 +309,7 @@ def test_saves_leave_no_objects_behind(tmp_path):
     assert counts[-1] - counts[5] < 7 * 80 * 2
 
 
+@pytest.mark.slow
 def test_networks_of_damaged_checkpoints_are_refused_or_unchanged(tmp_path):
     """Whichever byte is changed, the weights are refused or unchanged."""
     fill(tmp_path / "checkpoints", {1: {}})

@@ -119,6 +119,7 @@ def test_the_function_decides_what_is_kept(tmp_path):
     assert stored == '{"0/0": 0.5}'
 
 
+@pytest.mark.slow
 def test_reads_leave_no_objects_behind(tmp_path):
     """tensorstore leaks four objects for each array that orbax describes to it."""
     arrays = tuple({"w": np.ones(2)} for _ in range(100))

@@ -199,6 +199,7 @@ def test_the_better_side_turns_wins_and_the_order_only():
     np.testing.assert_array_equal(turned.differences, -4 * up.differences)
 
 
+@pytest.mark.slow
 def test_pairs_of_equal_methods_are_significant_at_the_level():
     """p is not adjusted: of 1,200 pairs of equal methods, alpha are significant, not fewer."""
     rng = np.random.default_rng(7)

@@ -244,6 +244,7 @@ def test_arrays_are_paired_by_position_and_the_result_names_the_rest():
     assert first.endswith("10 of 10 scores of b wait for a partner: 0, 1, 2, 3, 4, ...")
 
 
+@pytest.mark.slow
 def test_evalues_of_thousands_of_pairs_are_finite():
     result = stats.compare(np.ones(3000), np.zeros(3000), quantity="wins")
     assert np.isfinite(result.evalues).all()

@@ -327,6 +327,7 @@ def test_means_over_runs_of_float32_tie_as_those_of_the_decimals():
         np.testing.assert_array_equal(ranks, expected)
 
 
+@pytest.mark.slow
 @cases.each("size", [70.0, 1e6, 2.0**22])
 def test_close_scores_of_float64_and_exact_ones_do_not_tie(size):
     """Differences of 1e-9 of the size, neighbouring whole numbers, and eighths."""

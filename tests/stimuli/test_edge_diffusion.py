@@ -85,6 +85,7 @@ def test_diffusion_commutes_with_turns_and_mirrors(turn):
     np.testing.assert_allclose(mirrored, diffused[:, :, ::-1], atol=0.1)
 
 
+@pytest.mark.slow
 def test_cells_move_as_a_whole():
     """Pixels have their coordinates as values, so shifts are visible: one shift per cell."""
     h, w, points = 24, 20, 6

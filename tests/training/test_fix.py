@@ -60,6 +60,7 @@ def test_init_fixes_the_weights_and_order_the_batches():
     assert (plain.feed.batch(0, 1)["train"] != plain.feed.batch(1, 1)["train"]).any()
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nothing_is_random_is_refused():
     """ERM without augmentation draws only weights and order; pAdaIN also draws gates."""
     fix = dict(init=0, order=0)

@@ -119,6 +119,7 @@ def test_a_folded_run_records_the_difference_from_exact_logits(runs):
     assert exact.equals(folded[~measured].reset_index(drop=True))
 
 
+@pytest.mark.slow
 def test_the_log_and_provenance_of_a_folded_run_have_the_folded_norms(runs):
     (line,) = [
         line
