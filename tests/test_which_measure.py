@@ -15,6 +15,11 @@ PAGE = (ROOT / "docs/which-measure.md").read_text("utf-8")
 RESULTS = calibration.RESULTS
 
 
+def has(text: str) -> bool:
+    """Return True if the page has a text, with lines joined."""
+    return text in " ".join(PAGE.split())
+
+
 def read(name: str) -> pd.DataFrame:
     """Return a table of the study; skip the test if the study has not been run."""
     path = RESULTS / name
@@ -61,3 +66,127 @@ def test_the_package_has_the_curves_of_the_study():
     for measure, curve in by_measure.items():
         assert curve.verdict == measures.loc[measure, "verdict"]
         assert curve.error == pytest.approx(measures.loc[measure, "error"], rel=1e-4)
+
+
+def test_the_text_has_the_numbers_of_ranked_networks():
+    networks = read("networks.csv").fillna({"shortcut": ""})
+    is_flagged = networks["network"].isin(read("flagged.csv")["network"])
+    sees_images = networks["family"].isin(["trained", "mixed_images"])
+    ranked = networks[~is_flagged & sees_images & (networks["shortcut"] == "")]
+    trained, mixed = (
+        (ranked["family"] == family).sum() for family in ("trained", "mixed_images")
+    )
+    assert has(f"the {len(ranked)} networks that see images")
+    assert has(f"{trained} trained ones and {mixed} mixtures of two")
+    dials = ranked["dial"]
+    at_ends = ((dials < 0.05) | (dials > 0.95)).mean()
+    in_middle = dials.between(0.15, 0.85).sum()
+    assert has(f"{100 * at_ends:.0f} % have a dial below 0.05 or above 0.95")
+    assert has(f"Among the {in_middle} between 0.15 and 0.85")
+
+
+def test_the_text_has_the_numbers_of_measures():
+    measures = read("measures.csv").set_index("measure")
+    verdicts = measures["verdict"].value_counts()
+    count_words = {6: "six", 8: "Eight", 10: "Ten"}
+    for verdict, text in (
+        ("ranks networks only", "{} measures only rank networks"),
+        ("follows reliance on shape weakly", "{} follow shape weakly"),
+        ("no relation shown", "For {} no relation is shown"),
+        ("measures reliance on shape", "Of the {} measures that recover the dial"),
+    ):
+        assert has(text.format(count_words[verdicts[verdict]]))
+    of_conflicts = ["shape_bias", "shape_bias_free", "mrr_relative"]
+    errors = measures.loc[[*of_conflicts, "stylized_accuracy"], "error"]
+    assert has(f"a mean error of {errors.min():.2f} to {errors.max():.2f}")
+    assert (measures.loc[errors.index, "images_needed"] == 30).all()
+    recovering_too = measures.loc[["decodability", "suppression_global"], "error"]
+    assert {f"{error:.2f}" for error in recovering_too} == {"0.07"}
+    assert has("with errors of 0.07")
+    middle = measures["middle_error"]
+    assert has(f"an error of {middle['suppression_global']:.3f} between dials")
+    assert has(f"ranks of the only cue have {middle['cue_rank']:.3f}")
+    lower = measures.loc[measures["verdict"] == "ranks networks only", "rho_lower"]
+    assert has("Four measures that rank networks") and (lower < 0.825).sum() == 4
+    assert lower.nsmallest(4).round(2).between(0.8, 0.82).all()
+    rho = measures["middle_rho"]
+    assert has(
+        f"ρ is {rho['shape_bias']:.2f} for shape bias, {rho['mrr_relative']:.2f} for ranks of "
+        f"both cues, and {rho['suppression_global']:.2f} for"
+    )
+    assert (
+        rho[["grid_shuffle", "suppression", "accuracy_by_shape"]]
+        .between(0.55, 0.65)
+        .all()
+    )
+    mixed = read("families.csv").query("family == 'mixed_images' and level == 'all'")
+    row = mixed.set_index("measure").loc["shape_bias"]
+    assert has(f"correlation ({row['rho']:.2f}) and an error of {row['error']:.2f}")
+
+
+def test_the_text_has_the_numbers_of_the_shortcut_of_colour():
+    shortcuts = read("shortcuts.csv").query("shortcut == 'colour'")
+    rows = shortcuts.set_index(["measure", "strength"])
+    bias = rows.loc["shape_bias", "all"]
+    assert has(f"reads {-bias['shift']:.2f} too low on average")
+    assert bias["networks"] == 5 and bias["suspected"] == 4
+    assert has("tested with five networks") and has("Four of them are flagged")
+    counts = [rows.loc["shape_bias", share]["networks"] for share in ("0.25", "0.5")]
+    assert counts == [3, 2]
+    assert has("three that decide a quarter") and has("two that decide half")
+    free = rows.loc["shape_bias_free", "all"]["error"]
+    assert has(f"shape bias is off by {free:.2f}")
+    ranks = rows.loc["mrr_relative", "all"]["error"]
+    of_half = rows.loc["mrr_relative", "0.5"]["error"]
+    assert has(f"off by {ranks:.2f}, just within") and ranks < 0.1
+    assert has(f"by {of_half:.2f} where colour decides half")
+    is_wrong = read("measures.csv").query("not untested.str.contains('colour')")["lies"]
+    assert (is_wrong == "colour").mean() > 0.5  # "most are wrong"
+
+
+def test_the_text_has_the_numbers_of_intervals():
+    networks = read("networks.csv").fillna({"shortcut": ""})
+    is_flagged = networks["network"].isin(read("flagged.csv")["network"])
+    plain = networks[~is_flagged & (networks["shortcut"] == "")]
+    readings = read("readings.csv").query("measure == 'shape_bias'")
+    table = plain.merge(readings, on="network")
+    dials = table["dial"]
+    table["is_covered"] = (table["lower"] <= dials) & (dials <= table["upper"])
+    table["bias"] = table["value"] - dials
+    by_kind = dict([*table.groupby(["family", "level"])])
+    sure = pd.concat([by_kind["mixed_images", "high"], by_kind["rule", "high"]])
+    inside = sure[(sure["dial"] > 0) & (sure["dial"] < 1)]["is_covered"]
+    assert has(f"{inside.sum()} of {len(inside)} are covered")
+    guessing = [by_kind["rule", "low"], by_kind["trained", "low"]]
+    below = {f"{x[x['dial'] < 0.5]['bias'].mean():.2f}" for x in guessing}
+    above = [f"{-x[x['dial'] >= 0.5]['bias'].mean():.2f}" for x in guessing]
+    assert below == {"0.05"} and has("read 0.05 too high below a dial of 1/2")
+    assert has(f"{above[0]} and {above[1]} too low above it")
+    shares = [
+        f"{100 * x['is_covered'].mean():.0f} %"
+        for x in (*guessing, by_kind["trained", "high"])
+    ]
+    assert has(f"contain {shares[0]} and {shares[1]} of the dials")
+    assert has(f"other trained networks {shares[2]}")
+
+
+def test_the_text_has_the_numbers_of_hidden_networks():
+    networks, flagged = read("hidden/networks.csv"), read("hidden/flagged.csv")
+    measures = read("hidden/measures.csv").set_index("measure")
+    assert has(f"{len(networks)} networks were drawn from a seed")
+    assert (flagged["family"] == "none").sum() == 5 and len(flagged) == 6
+    assert flagged[flagged["family"] != "none"]["shortcut"].tolist() == ["colour"]
+    assert has("All 5 failing ones and one with a shortcut of colour are flagged")
+    bias, ranks = measures.loc["shape_bias"], measures.loc["mrr_relative"]
+    assert has(f"{bias['networks']} see images and are ranked")
+    for name in ("shape_bias", "stylized_accuracy"):
+        assert has("0.04 for") and f"{measures.loc[name, 'error']:.2f}" == "0.04"
+    assert has(f"{100 * bias['coverage']:.0f} % contain the dial")
+    assert has(f"({ranks['rho']:.2f}, from {ranks['rho_lower']:.2f})")
+    assert has("nine networks only") and measures.loc["decodability", "networks"] == 9
+    opened = read("measures.csv").set_index("measure")["verdict"]
+    recovers = measures["verdict"] == "measures reliance on shape"
+    again = recovers & (opened == "measures reliance on shape")
+    assert again.sum() == 4 and has("four do so again")
+    better = {*measures.index[recovers & ~again]}
+    assert better == {"low_frequency_bias", "edge_part", "suppression"}
