@@ -20,7 +20,8 @@ set of networks by rules and curves that are fixed: both files must be in a git 
 hidden networks are made, and sealed.json records it, with the seed from which the dials are drawn.
 docs/calibrate.md explains the tables.
 
-Takes hours on two cores; --minutes stops before the next network, and the same command continues.
+Takes three core-hours, and --smoke about ten minutes; --minutes stops before the next network, and
+the same command continues. Two processes share the work by --networks.
 
 Exit codes: 0 all stages are complete; 1 some networks or measures failed, or the time is spent;
 2 an error, which standard error explains; 130 stopped by Ctrl-C, 143 by SIGTERM.
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _STAGES = ("make", "measure", "analyse")
 _NETWORKS, _READINGS, _SEAL = "networks.csv", "readings.csv", "sealed.json"
+_CHOSEN = "chosen"  # Folder of the tables of --only.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,8 +78,8 @@ def parser() -> cli.Parser:
         arguments,
         "--only",
         default=None,
-        help="measure and analyse: keys of measures; an unknown key is refused with a list of all "
-        "(default: all measures)",
+        help="measure and analyse: keys of measures; an unknown key is refused with a list of all; "
+        "their tables are written to chosen/ in --out (default: all measures)",
     )
     arguments.add_argument(
         "--minutes",
@@ -129,11 +131,31 @@ def _check(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace) -> int:
     """Run the stages in their order; return the highest exit code.
 
-    Stages after one that is not complete are run too, on what there is.
+    Stages after one that is not complete are run too, on what there is. ValueError, before any
+    network is made, for unknown measures and for files that cannot be read.
     """
+    _check_inputs(args)
     work = {"make": _make, "measure": _measure, "analyse": _analyse}
     deadline = None if args.minutes is None else time.monotonic() + 60 * args.minutes
     return max(work[stage](args, deadline) for stage in _STAGES if stage in args.stages)
+
+
+def _check_inputs(args: argparse.Namespace) -> None:
+    """Raise ValueError or OSError for unknown measures, invalid rules and missing tables."""
+    from jbias.calibrating import measures
+    from jbias.calibrating import rules as rules_lib
+
+    if args.only:
+        measures.check_keys("--only", args.only)
+    if args.rules:
+        rules_lib.read(pathlib.Path(args.rules))
+    if {*args.stages} == {"analyse"}:
+        for name, stage in ((_NETWORKS, "make"), (_READINGS, "measure")):
+            path = pathlib.Path(args.out) / name
+            remedy = f"run --stages={stage} with this --out first"
+            errors.check(
+                path.exists(), str(path), "exist", errors.Words("none"), remedy
+            )
 
 
 def _make(args: argparse.Namespace, deadline: float | None) -> int:
@@ -262,8 +284,6 @@ def _analyse(args: argparse.Namespace, deadline: float | None) -> int:
         messages.print_text("not analysed: no network is measured yet")
         return 1
     known = measures.MEASURES
-    if args.only:
-        errors.check_all_known("--only", args.only, known)
     rules = (
         rules_lib.read(pathlib.Path(args.rules)) if args.rules else rules_lib.Rules()
     )
@@ -280,8 +300,14 @@ def _analyse(args: argparse.Namespace, deadline: float | None) -> int:
         frozen=frozen,
     )
     folder = out / "hidden" if args.hidden else out
+    if args.only:
+        folder /= _CHOSEN  # The tables of all measures are kept.
     paths = output.write(analysis, folder, has_curves=not args.hidden)
     messages.print_text("\n".join(map(messages.printable, output.lines(analysis))))
+    if args.smoke:
+        messages.print_text(
+            "--smoke: too few networks for a verdict on any measure, as expected"
+        )
     messages.print_text(
         f"written: {', '.join(path.name for path in paths)} in {folder}"
     )

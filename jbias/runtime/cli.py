@@ -315,6 +315,9 @@ def run(
             to_stderr=True,
         )
         return 2
+    except signals.Interrupted as stopped:  # A training saved its last step.
+        messages.print_text(f"jbias: stopped: {stopped}", to_stderr=True)
+        return signals.exit_code(stopped)
     except KeyboardInterrupt as stop:
         cause = f" by {stop}" if isinstance(stop, signals.Terminated) else ""
         line = f"jbias: stopped{cause}; the same command {rerun}"

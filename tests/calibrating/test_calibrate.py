@@ -8,6 +8,7 @@ import pytest
 from jbias import calibrate
 from jbias.calibrating import curves, rows
 from jbias.calibrating import rules as rules_lib
+from jbias.runtime import signals
 from tests.calibrating import simulated, test_rules
 
 RULES = test_rules.ROOT / "docs/results/calibration/rules.json"
@@ -51,9 +52,46 @@ def test_the_analysis_has_a_row_and_a_curve_per_measure(study, capsys):
     assert run(study) == 0 and (study / "measures.csv").read_bytes() == first
 
 
-def test_only_selects_measures(study):
+def test_only_selects_measures_and_keeps_the_tables_of_all(study):
+    assert run(study) == 0
+    names = ("measures.csv", "curves.json")
+    of_all = [(study / name).read_bytes() for name in names]
     assert run(study, ["--only=shape_bias"]) == 0
-    assert set(table(study / "measures.csv")) == {"shape_bias"}
+    assert set(table(study / "chosen/measures.csv")) == {"shape_bias"}
+    assert [(study / name).read_bytes() for name in names] == of_all
+
+
+@pytest.mark.parametrize("argument", ["--only=shape_bia", "--rules=missing.json"])
+def test_wrong_arguments_are_refused_before_a_network_is_made(
+    tmp_path, capsys, monkeypatch, argument
+):
+    monkeypatch.setattr(calibrate, "_make", lambda *args: pytest.fail("made"))
+    assert calibrate.main([f"--out={tmp_path / 'new'}", argument]) == 2
+    error = capsys.readouterr().err
+    assert argument.split("=")[1] in error and len(error.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_signal_during_a_training_is_one_line(tmp_path, capsys, monkeypatch):
+    def stopped(*args):
+        raise signals.Interrupted("SIGTERM at step 3: saved; the same command resumes")
+
+    monkeypatch.setattr(calibrate, "_make", stopped)
+    assert calibrate.main([f"--out={tmp_path}", "--stages=make"]) == 143
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "jbias: stopped: SIGTERM at step 3: saved; the same command resumes"
+
+
+def test_a_smoke_run_says_that_verdicts_are_missing_on_purpose(study, capsys):
+    assert run(study, ["--smoke"]) == 0
+    assert "as expected" in capsys.readouterr().out
+
+
+def test_an_analysis_without_readings_names_the_stage_to_run(study, capsys):
+    (study / "readings.csv").unlink()
+    assert run(study) == 2
+    error = capsys.readouterr().err
+    assert "readings.csv" in error and "run --stages=measure" in error
 
 
 @pytest.mark.parametrize(

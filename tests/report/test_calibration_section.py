@@ -35,8 +35,9 @@ def network(
 ):
     """Return a network with accuracy of 480 images and decisions about 480 conflicts.
 
-    data, source: data set of the conflicts in the suite, and the name of the opened set. grey:
-    accuracy on grey images, relative to the accuracy; None: not measured.
+    correct: of 480; None: accuracy was not measured. data, source: data set of the conflicts in
+    the suite, and the name of the opened set. grey: accuracy on grey images, relative to the
+    accuracy; None: not measured.
     """
     bias = Measurement("shape_bias", dataset)
     plain = Measurement("accuracy", "test")
@@ -46,9 +47,11 @@ def network(
             Number("fraction_neither", 1 - either / 480, 480 - either, 480),
             Number("accuracy_shape", shape / 480, shape, 480),
         ],
-        plain: [Number("accuracy", correct / 480, correct, 480)],
     }
-    probes = {bias: "shape_bias", plain: "plain"}
+    probes = {bias: "shape_bias"}
+    if correct is not None:
+        numbers[plain] = [Number("accuracy", correct / 480, correct, 480)]
+        probes[plain] = "plain"
     if grey is not None:
         suppression = Measurement("suppression", "test")
         probes[suppression] = "suppression"
@@ -144,6 +147,55 @@ def test_a_network_outside_of_the_calibrated_range_has_a_warning(
 ):
     measured = network(**{"shape": 200, **options})
     assert any(words in line for line in warnings([measured], **changes))
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "doubts"),
+    [
+        ({}, {}, None),
+        ({"correct": 31}, {}, "at chance; accuracy outside"),
+        ({"shape": 380}, {}, "value outside"),
+        ({"correct": 150}, {}, "accuracy outside"),
+        ({}, {"images": 900}, "few images"),
+        ({"data": "mine.py:make"}, {}, "other images"),
+    ],
+)
+def test_no_dial_is_read_where_the_table_has_a_reason(options, changes, doubts):
+    measured = network(**{"shape": 200, **options})
+    figure, table, _ = blocks([measured], drawn=True, **changes)
+    (row,) = table.data.to_dict("records")
+    read = [None, None] if doubts else [row["value"] * 2 - 0.5, 0.06]
+    assert [row.get(name) for name in ("dial", "error")] == read
+    assert row.get("doubts") == doubts
+    *_, point = figure.drawn.axes[0].lines
+    assert (point.get_markerfacecolor() == "none") == bool(doubts)
+
+
+def test_no_dial_is_read_if_accuracy_was_not_measured():
+    measured = network(shape=200, correct=None)
+    (line,) = warnings([measured])
+    assert "its accuracy was not measured" in line
+    (table, _) = blocks([measured])
+    assert table.data["doubts"].tolist() == ["accuracy not measured"]
+
+
+def test_a_measure_is_read_from_the_images_of_its_curve_where_there_are_some():
+    """Conflicts without colour and size are another set of the same suite."""
+    measured = network(shape=200)
+    (of_curve,) = measured.measurements_of("shape_bias")
+    of_second = of_curve._replace(dataset="cue_conflict_free")
+    is_of_curve = measured.records["dataset"] == of_curve.dataset
+    second = measured.records[is_of_curve].assign(dataset=of_second.dataset)
+    both = dataclasses.replace(
+        measured,
+        records=pd.concat([measured.records, second]),
+        measures=measured.measures | {of_second: measured.measures[of_curve]},
+    )
+    (table, _) = blocks([both])
+    assert table.data["set"].tolist() == [of_curve.dataset]
+    without = dataclasses.replace(both, provenance={})
+    (table, _) = blocks([without])
+    assert table.data["set"].tolist() == [of_curve.dataset, of_second.dataset]
 
 
 UNREADABLE = [

@@ -49,9 +49,19 @@ class CalibratedReading(NamedTuple):
     def dial(self) -> float | None:
         """Return the reliance on shape, from 0 to 1, that the curve reads from the value.
 
-        None if the verdict on the measure is not one of READABLE.
+        None if the verdict on the measure is not one of READABLE. See `doubts`, too.
         """
         return float(self.curve.knots.read(self.value.value)) if self.has_dial else None
+
+    def doubts(self, limits: flags_lib.Limits) -> list[str]:
+        """Return the reasons, in a few words each, why the dial is not shown; [] if it is."""
+        evidence = evidence_of(self.network)
+        reasons = [flag.kind for flag in flags_lib.flags(evidence, limits)]
+        if not self.is_of_calibrated_images:
+            reasons.append("other images")
+        if self.curve.accuracy and not evidence.images:
+            reasons.append("accuracy not measured")
+        return [*dict.fromkeys([*reasons, *(short for short, _ in _outside(self))])]
 
     @property
     def sets(self) -> dict[network_records.Measurement, str]:
@@ -115,10 +125,13 @@ def blocks(
         yield document.Figure(
             f"calibration_{name}",
             "Calibration: reliance on shape against texture of planted networks "
-            f"({curves.description}), and the networks of this page on the curve of each measure.",
-            lambda: _draw(with_dial, [network.name for network in page.networks]),
+            f"({curves.description}), and the networks of this page on the curve of each measure; "
+            "hollow where no reliance is read, for the reasons in the table.",
+            lambda: _draw(
+                with_dial, [network.name for network in page.networks], curves.limits
+            ),
         )
-    yield _table(name, readings)
+    yield _table(name, readings, curves.limits)
     yield document.Text([*_warnings(readings, curves)])
 
 
@@ -215,8 +228,8 @@ def _readings(
 ) -> Iterator[CalibratedReading]:
     """Yield the readings of the measures that belong to a section, by measure.
 
-    A measure of one set of images is read from each set that the network was measured on; a
-    measure of several sets from these sets only.
+    A measure of one set of images is read from the images of its curve if the network was measured
+    on them, else from each set; a measure of several sets from these sets only.
     """
     for measure, curve in curves.by_measure.items():
         entry = measures_lib.MEASURES.get(measure)
@@ -226,10 +239,13 @@ def _readings(
         if probe not in probes:
             continue
         for network in networks:
+            readings = []
             for dataset in _datasets(network, entry, probe):
                 value = measures_lib.read(_on(entry, dataset), network.numbers)
                 if value.value is not None:
-                    yield CalibratedReading(curve, network, dataset, value)
+                    readings.append(CalibratedReading(curve, network, dataset, value))
+            calibrated = [x for x in readings if x.is_of_calibrated_images]
+            yield from calibrated or readings
 
 
 def _datasets(
@@ -251,47 +267,60 @@ def _on(entry: measures_lib.Measure, dataset: str) -> measures_lib.Measure:
     return entry._replace(records=records)
 
 
-def _table(name: str, readings: Sequence[CalibratedReading]) -> tables.Table | None:
-    """Return the table of values and the dials that curves read from them."""
-    rows = [
-        {
-            "network": reading.network.name,
-            "measure": reading.curve.title,
-            "set": reading.dataset,
-            "value": reading.value.value,
-            "dial": reading.dial,
-            "error": reading.curve.error if reading.has_dial else None,
-            "known": "yes" if reading.is_of_calibrated_images else "no",
-            "verdict": reading.curve.verdict,
-        }
-        for reading in readings
-    ]
+def _table(
+    name: str, readings: Sequence[CalibratedReading], limits: flags_lib.Limits
+) -> tables.Table | None:
+    """Return the table of values, the dials that curves read from them, and why none is read."""
+    rows = []
+    for reading in readings:
+        doubts = reading.doubts(limits) if reading.has_dial else []
+        is_read = reading.has_dial and not doubts
+        rows.append(
+            {
+                "network": reading.network.name,
+                "measure": reading.curve.title,
+                "set": reading.dataset,
+                "value": reading.value.value,
+                "dial": reading.dial if is_read else None,
+                "error": reading.curve.error if is_read else None,
+                "doubts": "; ".join(doubts) or None,
+                "known": "yes" if reading.is_of_calibrated_images else "no",
+                "verdict": reading.curve.verdict,
+            }
+        )
     caption = "Calibration: the study's verdict on each measure"
     if any(reading.has_dial for reading in readings):
         caption += (
             ", and reliance on shape against texture (0: texture, 1: shape) of planted networks "
             "with this value. The mean error is the mean absolute error over planted networks of "
             "kinds that the curve has not seen. It is no interval: a single network can be "
-            "further away"
+            "further away. No reliance is read where the network, its images or its value are "
+            "outside of what the study tested"
         )
     return network_blocks.table(
         f"calibration_{name}",
         f"{caption}.",
         rows,
         network_blocks.columns(
-            "network measure set value:.3 dial:.2 error:.2 known verdict",
+            "network measure set value:.3 dial:.2 error:.2 doubts known verdict",
             dial="reliance on shape",
             error="mean error",
+            doubts="not read because of",
             known="the curve's images",
             verdict="the measure ...",
         ),
     )
 
 
-def _draw(readings: Sequence[CalibratedReading], names: Sequence[str]) -> plots.Figure:
+def _draw(
+    readings: Sequence[CalibratedReading],
+    names: Sequence[str],
+    limits: flags_lib.Limits,
+) -> plots.Figure:
     """Return a figure with a panel per measure: its curve, and a point per reading.
 
-    names: of all networks of the page, which determine the markers.
+    Points of readings with doubts are hollow. names: of all networks of the page, which determine
+    the markers.
     """
     by_title = {
         title: [*group]
@@ -304,11 +333,16 @@ def _draw(readings: Sequence[CalibratedReading], names: Sequence[str]) -> plots.
         axes.plot(knots.values, knots.dials, **_CURVE)
         axes.set(ylim=(-0.03, 1.03))
         for reading in panel:
+            doubts = reading.doubts(limits)
+            look = {"ls": "", "ms": 6, "mew": 0, **looks[reading.network.name]}
+            words = f"{reading.network.name}: {reading.value.value:.3g}, "
+            if doubts:
+                look |= {"mfc": "none", "mew": 1.2}
+                words += f"not read: {'; '.join(doubts)}"
+            else:
+                words += f"read as {reading.dial:.2f}"
             point = [reading.value.value], [reading.dial]
-            axes.plot(
-                point[0], point[1], ls="", ms=6, mew=0, **looks[reading.network.name]
-            )
-            words = f"{reading.network.name}: {reading.value.value:.3g}, read as {reading.dial:.2f}"
+            axes.plot(point[0], point[1], **look)
             plots.hover_points(axes, point[0], point[1], [words])
 
     labels = ("value of the measure", "known reliance on shape")
@@ -321,7 +355,8 @@ def _warnings(
     """Yield the limits of the curves, and warnings on networks outside of the calibrated range."""
     yield (
         "The curves are of small networks on drawn shapes. For other images they show which "
-        "measures can be trusted, and not a scale."
+        "measures can be trusted, and not a scale. docs/which-measure.md has the study, and "
+        "docs/calibrate.md the command that measures a network on these shapes."
     )
     yield (
         "Of other cues that a network may decide by, only colour is looked at here, by the "
@@ -337,7 +372,7 @@ def _warnings(
         yield from _warnings_of_network(network, curves.limits)
     for reading in readings:
         if reading.has_dial:
-            for reason in _outside(reading):
+            for _, reason in _outside(reading):
                 yield (
                     f"{reading.network.name}, {reading.curve.title} on {reading.dataset}: "
                     f"{reason}."
@@ -370,8 +405,7 @@ def _warnings_of_measure(readings: Sequence[CalibratedReading]) -> Iterator[str]
     for sets, names in unknown.items():
         yield (
             f"{curve.title} on {sets} ({tables.join(names)}): calibrated on drawn shapes only, and "
-            f"the images of {sets} are not known to be these. The reliance on shape that is read "
-            "was not tested for them, and is no scale."
+            f"the images of {sets} are not known to be these. So no reliance on shape is read."
         )
 
 
@@ -381,6 +415,11 @@ def _warnings_of_network(
     """Yield the flags of a network, and a suspected dependence on colour, which is no flag."""
     for flag in flags_lib.flags(evidence_of(network), limits):
         yield f"{network.name} is not to be ranked: {flag.kind}: {flag.text}."
+    if not evidence_of(network).images:
+        yield (
+            f"{network.name}: its accuracy was not measured, so that it may be outside of the range "
+            "of the curves. Add the probe plain on images whose cues agree."
+        )
     lost = _loss_without_colour(network)
     if lost is not None and lost[0] > COLOUR_LOSS:
         yield (
@@ -390,22 +429,29 @@ def _warnings_of_network(
         )
 
 
-def _outside(reading: CalibratedReading) -> Iterator[str]:
-    """Yield the reasons why a reading lies outside of the range of its curve."""
+def _outside(reading: CalibratedReading) -> Iterator[tuple[str, str]]:
+    """Yield the reasons, short and as a clause, why a reading lies outside of its curve's range."""
     curve, value = reading.curve, reading.value.value
     if not curve.knots.contains(value):
         low, high = curve.knots.values[0], curve.knots.values[-1]
-        yield f"the value is outside of those of planted networks, {low:.3g} to {high:.3g}"
+        yield (
+            "value outside",
+            f"the value is outside of those of planted networks, {low:.3g} to {high:.3g}",
+        )
     evidence = evidence_of(reading.network)
     if curve.accuracy and evidence.images and evidence.chance:
         accuracy = evidence.correct / evidence.images
         above = float(recovery.above_chance(accuracy, evidence.chance))
         low, high = curve.accuracy
         if not low <= above <= high:
-            yield (
+            reason = (
                 f"accuracy above chance is {above:.2f} (0: chance, 1: all correct), and the curve "
                 f"holds from {low:g} to {high:g}"
             )
+            yield "accuracy outside", reason
     images = reading.images
     if curve.images and images is not None and images < curve.images:
-        yield f"{images:,} images shown, and the curve holds from {curve.images:,} images on"
+        yield (
+            "few images",
+            f"{images:,} images shown, and the curve holds from {curve.images:,} images on",
+        )
