@@ -2,7 +2,8 @@ r"""Compute the main numbers of the study of calibration again, independently.
 
     python -m studies.calibration_check --results=docs/results/calibration
     python -m studies.calibration_check --results=docs/results/calibration/hidden \
-        --rules=docs/results/calibration/rules.json --curves=jbias/calibrating/curves.json
+        --rules=docs/results/calibration/rules.json \
+        --curves=docs/results/calibration/hidden/curves.json
 
 Reads networks.csv, readings.csv and rules.json of --results with pandas, and imports nothing of
 jbias.calibrating: rank correlations and isotonic regression are those of scipy and scikit-learn,
