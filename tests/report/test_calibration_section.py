@@ -1,6 +1,7 @@
 """The page of measured networks shows curves of calibration, read dials and warnings."""
 
 import dataclasses
+import math
 import pathlib
 
 import pandas as pd
@@ -290,6 +291,58 @@ def test_the_figure_has_the_curve_and_a_point_per_network():
     curve, *points = axes.lines
     assert curve.get_xdata() == pytest.approx([0.25, 0.75])
     assert [point.get_ydata() for point in points] == [[1.0], [0.5]]
+
+
+def summary(networks, **changes) -> list:
+    """Return the blocks that `with_summary` adds to a section without blocks."""
+    section = document.Section("overview", "In short", [])
+    page = network_blocks.NetworksPage(networks, False, [])
+    return calibration_section.with_summary(section, page, curves(**changes)).blocks
+
+
+def test_the_first_section_has_the_range_of_what_is_read_for_each_network():
+    """The network decides half by shape on one set of conflicts, and 3 of 4 on the other."""
+    first = network(shape=200)
+    second = network(
+        shape=300,
+        correct=None,
+        dataset="cue_conflict_free",
+        source="cues/cue_conflict_free",
+    )
+    merged = dataclasses.replace(
+        first,
+        records=pd.concat([first.records, second.records]),
+        measures=first.measures | second.measures,
+        provenance={
+            "data": first.provenance["data"] | second.provenance["data"],
+            "suite": {
+                "sets": {
+                    name: {"data": "cues"}
+                    for name in ("cue_conflict", "cue_conflict_free")
+                }
+            },
+        },
+    )
+    of_bias = curves()
+    (curve,) = of_bias.by_measure.values()
+    free = dataclasses.replace(curve, measure="shape_bias_free")
+    of_both = dataclasses.replace(
+        of_bias, by_measure=of_bias.by_measure | {"shape_bias_free": free}
+    )
+    networks = [merged, network("guesses", correct=31)]
+    page = network_blocks.NetworksPage(networks, False, [])
+    section = document.Section("overview", "In short", [])
+    (table,) = calibration_section.with_summary(section, page, of_both).blocks
+    read, guesses = table.data.to_dict("records")
+    assert (read["network"], read["lowest"], read["highest"]) == ("a", 0.5, 1.0)
+    assert (read["measures"], read["of"], guesses["measures"]) == (2, 2, 0)
+    assert math.isnan(guesses["lowest"]) and guesses["doubts"].startswith("at chance")
+
+
+def test_the_first_section_is_unchanged_without_a_measure_that_recovers_reliance():
+    assert len(summary([network(shape=200)])) == 1
+    assert summary([network(shape=200)], verdict=measure_results.RANKS) == []
+    assert summary([network(shape=200, data="mine.py:make")]) == []
 
 
 def test_sections_without_a_curve_are_unchanged():

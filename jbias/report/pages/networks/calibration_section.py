@@ -109,6 +109,59 @@ def extend(
     return dataclasses.replace(section, blocks=[*section.blocks, *added])
 
 
+def with_summary(
+    section: document.Section, page: NetworksPage, curves: curves_lib.Curves
+) -> document.Section:
+    """Return a section with a table of the reliance on shape of each network at its end.
+
+    The section is unchanged if no network has a value, from the images of the curves, of a measure
+    that measures reliance on shape.
+    """
+    readings = [
+        reading
+        for reading in _readings(page.networks, None, curves)
+        if reading.curve.verdict == measure_results.MEASURES_SHAPE
+        and reading.is_of_calibrated_images
+    ]
+    if not readings:
+        return section
+    rows = []
+    for network in page.networks:
+        of_network = [reading for reading in readings if reading.network is network]
+        doubts = [reading.doubts(curves.limits) for reading in of_network]
+        dials = [
+            reading.dial
+            for reading, reasons in zip(of_network, doubts, strict=True)
+            if not reasons
+        ]
+        row = {
+            "network": network.name,
+            "lowest": min(dials, default=None),
+            "highest": max(dials, default=None),
+            "measures": len(dials),
+            "of": len(of_network),
+            "doubts": "; ".join(dict.fromkeys(itertools.chain.from_iterable(doubts)))
+            or None,
+        }
+        if of_network:
+            rows.append(row)
+    table = network_blocks.table(
+        "reliance_on_shape",
+        "Reliance on shape against texture (0: texture, 1: shape), as the lowest and the highest that "
+        "is read from the measures that recover the known reliance of planted networks "
+        f"({curves.description}). If both are far apart, the measures disagree: look at each. Sections "
+        "of measures have the curves, errors and warnings.",
+        rows,
+        network_blocks.columns(
+            "network lowest:.2 highest:.2 measures of doubts",
+            measures="measures read",
+            of="of",
+            doubts="others not read because of",
+        ),
+    )
+    return dataclasses.replace(section, blocks=[*section.blocks, table])
+
+
 def blocks(
     page: NetworksPage, probes: Collection[str], curves: curves_lib.Curves
 ) -> Blocks:
@@ -223,10 +276,10 @@ def _num_images(settings: Mapping[str, Any]) -> int:
 
 def _readings(
     networks: Sequence[MeasuredNetwork],
-    probes: Collection[str],
+    probes: Collection[str] | None,
     curves: curves_lib.Curves,
 ) -> Iterator[CalibratedReading]:
-    """Yield the readings of the measures that belong to a section, by measure.
+    """Yield the readings of the measures that belong to a section, by measure; None: of all.
 
     A measure of one set of images is read from the images of its curve if the network was measured
     on them, else from each set; a measure of several sets from these sets only.
@@ -236,7 +289,7 @@ def _readings(
         if entry is None:
             continue
         probe = _PROBES.get(entry.records[0].measure, entry.records[0].measure)
-        if probe not in probes:
+        if probes is not None and probe not in probes:
             continue
         for network in networks:
             readings = []

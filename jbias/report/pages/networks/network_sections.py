@@ -24,6 +24,7 @@ from jbias.report.pages.networks import (
 MeasuredNetwork = network_records.MeasuredNetwork
 NetworksPage, Blocks = network_blocks.NetworksPage, document.Blocks
 
+OVERVIEW = "overview"  # Id of the first section of the page.
 _OVERVIEW_COLUMNS = tables.columns(
     "network model prompt set accuracy:% shape:.3 decisions unanswered:% low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
     "cb_pns:.2 imagenet_c:% pgd:% ece:.3 error_consistency:.3 sets:d",
@@ -49,7 +50,7 @@ def _overview(page: NetworksPage) -> Blocks:
     keys = {key for row in rows for key, value in row.items() if pd.notna(value)}
     sentences = [text for key, text in _OVERVIEW_NOTES.items() if key in keys]
     caption = " ".join(["Accuracies in %.", *sentences])
-    yield tables.from_rows("overview", caption, rows, _OVERVIEW_COLUMNS)
+    yield tables.from_rows(OVERVIEW, caption, rows, _OVERVIEW_COLUMNS)
 
 
 def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _table(
 def sections(probes: Mapping[str, registry.Row]) -> tuple[document.SectionMaker, ...]:
     """Return the sections of the page, in its order; probes: the table of measures."""
     makers = [
-        document.SectionMaker("overview", "In short", _overview),
+        document.SectionMaker(OVERVIEW, "In short", _overview),
         document.SectionMaker("caveats", "What to keep in mind", _caveats),
     ]
     for entry, names in registry.page_entries(probes).items():

@@ -130,7 +130,11 @@ def make_sections(
         return sections
     probes = {entry.name: names for entry, names in registry.page_entries().items()}
     return [
-        calibration_section.extend(section, page, probes.get(section.id, ()), curves)
+        calibration_section.with_summary(section, page, curves)
+        if section.id == network_sections.OVERVIEW
+        else calibration_section.extend(
+            section, page, probes.get(section.id, ()), curves
+        )
         for section in sections
     ]
 
