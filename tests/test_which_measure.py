@@ -196,9 +196,8 @@ def test_the_text_has_the_numbers_of_the_shortcut_of_colour():
         "shortcut == 'colour' and family == 'trained'"
     )
     dials = of_colour.loc[of_colour["dial"].notna(), "dial"]
-    assert not dials.between(
-        0.02, 0.98
-    ).any()  # "None relies on shape and texture alike"
+    assert has("None relies on shape and texture alike")
+    assert not dials.between(0.02, 0.98).any()
     readings = read("readings.csv").query("measure == 'shape_bias'")
     read_bias = of_colour.merge(readings, on="network")
     read_bias["difference"] = read_bias["value"] - read_bias["dial"]
@@ -211,9 +210,8 @@ def test_the_text_has_the_numbers_of_the_shortcut_of_colour():
         "where it decides half"
     )
     (of_texture,) = compared.loc[compared["dial"] < 0.1, "difference"]
-    assert (
-        abs(of_texture) < 0.02
-    )  # "That of the fifth, which relies on texture, is right."
+    assert has("That of the fifth, which relies on texture, is right")
+    assert abs(of_texture) < 0.02
     grey = read("readings.csv").query("measure == 'suppression_colour'")
     lost = 1 - of_colour.merge(grey, on="network").set_index("network")["value"]
     assert (lost > 0.8).sum() == len(lost) - 1 and f"{100 * lost.min():.0f} %" == "7 %"

@@ -86,9 +86,9 @@ def to_svg(fig: Figure) -> str:
         svg = re.sub(titled, r'<g pointer-events="all"><title>\1</title>', svg)
     svg = svg.replace("</a>", "</g>")
     # matplotlib names clips after coordinates, whose last bits differ between processes.
-    for number, name in enumerate(re.findall(r'<clipPath id="(p\w+)"', svg), 1):
-        svg = re.sub(rf"\b{name}\b", f"clip{number}", svg)
-    return svg
+    names = re.findall(r'<clipPath id="(p\w+)"', svg)
+    numbered = {name: f"clip{number}" for number, name in enumerate(names, 1)}
+    return re.sub(r"\bp\w+\b", lambda match: numbered.get(match[0], match[0]), svg)
 
 
 def hover_boxes(
